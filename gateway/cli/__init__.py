@@ -1,0 +1,1 @@
+"""The ``poolgate`` command, one module a subcommand."""

@@ -1,0 +1,1 @@
+"""Decisions: pure functions and small frozen types, without clock, randomness or sockets."""

@@ -1,0 +1,63 @@
+"""The five verbs every API dialect has, and what they exchange.
+
+A dialect is pure: bytes in, values out. It knows one wire shape and nothing of engines, limits,
+tokenizers or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from gateway.errors import Rejection
+from gateway.types import Observation, ParsedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """A refusal in a dialect's shape."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class AnswerReader(Protocol):
+    """Folds one answer into an ``Observation``; bytes in, bytes to pass on out.
+
+    One reader serves one answer. Its memory is bounded whatever the engine sends.
+    """
+
+    def receive(self, chunk: bytes) -> bytes:
+        """Take a chunk; return what may go to the client now (forced usage removed)."""
+
+    def end(self) -> bytes:
+        """The answer's bytes ended cleanly; return what was still held back."""
+
+    def result(self) -> Observation:
+        """What was seen so far. ``ending`` is COMPLETE only after a terminal event or whole JSON."""
+
+
+class Dialect(Protocol):
+    """One API dialect."""
+
+    name: str
+    paths: Mapping[str, str]  # path -> what the endpoint does, for docs and metrics
+
+    def parse(self, path: str, raw: bytes) -> ParsedRequest:
+        """Read a request. Raises ``Rejection`` (MALFORMED) naming the field at fault."""
+
+    def edits(self, request: ParsedRequest) -> Mapping[str, msgspec.Raw | None]:
+        """Top-level members to set (or, with None, to drop) before forwarding: usage forced on."""
+
+    def reader(self, request: ParsedRequest, *, status: int, content_type: str) -> AnswerReader:
+        """A reader for the answer to this request."""
+
+    def error(self, rejection: Rejection) -> ErrorAnswer:
+        """The refusal as this dialect's clients expect it."""
+
+    def stream_error(self, rejection: Rejection) -> bytes:
+        """The refusal as an event inside an already open stream; never a terminator."""

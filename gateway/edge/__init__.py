@@ -1,0 +1,1 @@
+"""All waiting, all sockets, all tasks."""

@@ -1,0 +1,1 @@
+"""Engines and the routers in front of them, one module each."""

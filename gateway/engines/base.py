@@ -1,0 +1,133 @@
+"""What every engine adapter knows: what to ask a worker, and how to read what it says.
+
+Adapters are pure. Discovery (``gateway.edge.discovery``) does the asking, on every worker, and
+hands the answers back by probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from gateway.types import ChatPrompt, ParsedRequest, Prompt, TextPrompt, WorkerFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One question to a worker: method, path and, for a POST, its JSON body."""
+
+    method: str
+    path: str
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One worker's answer to a probe. ``status`` 0: no answer (``body`` says why)."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The decoded body, or None where it is not JSON or the status is not 200."""
+        if self.status != 200:
+            return None
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+
+Answers = Mapping[Probe, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRef:
+    """A worker a router told of: where it is and what it does."""
+
+    url: str
+    role: str = "regular"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The engine answered, but shows no limit that can be trusted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatedLimit:
+    """A limit the engine named in a refusal: the longest prompt it would have taken."""
+
+    max_prompt_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OracleCall:
+    """A question to the engine's own tokeniser and how to read the count from its answer.
+
+    ``count_field`` is a key whose value is an integer, or a list whose length is the count.
+    """
+
+    probe: Probe
+    count_field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is peculiar to an engine's accounting and fields.
+
+    ``usage_first_only``: usage covers only the first prompt of a batch and the first choice.
+    ``salt_fields``: dialect -> the request field that salts the prefix cache, where it has one.
+    ``request_id_field``: dialect -> the request field that carries our request id.
+    """
+
+    usage_first_only: bool = False
+    salt_fields: Mapping[str, str] = field(default_factory=dict)
+    salt_max_chars: int = 64
+
+
+class Engine(Protocol):
+    """One engine. Stateless; module-level instances are fine."""
+
+    name: str
+    traits: Traits
+    probes: tuple[Probe, ...]
+
+    def recognises(self, answers: Answers) -> bool:
+        """Whether these answers (to this adapter's probes) come from this engine."""
+
+    def read(self, worker: str, answers: Answers) -> tuple[WorkerFacts, ...] | Unreadable:
+        """Facts of the worker, one entry per DP rank where ranks differ.
+
+        ``worker`` is the label (URL) to put into the facts.
+        """
+
+    def stated_limit(self, status: int, body: bytes) -> StatedLimit | None:
+        """The engine's own over-length refusal recognised in an answer, else None."""
+
+    def oracle(self, prompt: ChatPrompt | TextPrompt, model: str) -> tuple[OracleCall, ...] | None:
+        """How to ask the engine to count this prompt (one call an item); None: it cannot."""
+
+
+class Router(Protocol):
+    """Something in front of engines that can tell where they are."""
+
+    name: str
+    probes: tuple[Probe, ...]
+
+    def recognises(self, answers: Answers) -> bool:
+        """Whether these answers come from this router."""
+
+    def workers(self, answers: Answers) -> tuple[WorkerRef, ...] | Unreadable:
+        """The workers behind it. Facts of each are then asked of the worker itself."""
+
+
+__all__ = [
+    "Answer", "Answers", "Engine", "OracleCall", "ParsedRequest", "Probe", "Prompt", "Router",
+    "StatedLimit", "Traits", "Unreadable", "WorkerRef",
+]

@@ -1,0 +1,1 @@
+"""Per-tenant limits: one algorithm, thin stores."""

@@ -1,0 +1,1 @@
+"""A simulated prefill/decode engine with real page tables and switchable faults."""

@@ -1,0 +1,1 @@
+"""Counting: the only place that knows tokenizer and template libraries."""

@@ -1,0 +1,242 @@
+"""Values that travel along the request path. Frozen, without behaviour beyond arithmetic.
+
+Lengths are tokens unless a name says ``bytes``; times are seconds on the caller's monotonic
+clock. Nothing here imports another module of the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+# --- what a client asked ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation still in the client's own dialect.
+
+    ``body`` is the decoded request. Only a renderer (``gateway.rendering``) knows how the engine
+    at hand turns it into template input; dialects do not interpret it further.
+    """
+
+    dialect: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """One or more plain texts, each a prompt of its own.
+
+    ``add_special_tokens`` is what the request says; ``None`` leaves it to the engine's default.
+    """
+
+    texts: tuple[str, ...]
+    add_special_tokens: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIdPrompt:
+    """Prompts that are token ids already: their lengths are exact without a tokenizer."""
+
+    lengths: tuple[int, ...]
+    highest_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpaquePrompt:
+    """A prompt whose tokens the request does not show; ``reason`` is a fixed word for metrics."""
+
+    reason: str
+
+
+Prompt = ChatPrompt | TextPrompt | TokenIdPrompt | OpaquePrompt
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """What the gateway needs to know of a request, and its bytes.
+
+    ``fields`` are the top-level members of the body as raw JSON, for point edits; ``raw`` is the
+    body as the client sent it. ``choices`` is how many answers one prompt yields (``n``).
+    """
+
+    dialect: str
+    path: str
+    raw: bytes
+    fields: Mapping[str, msgspec.Raw]
+    model: str
+    stream: bool
+    prompt: Prompt
+    max_output_tokens: int | None = None
+    wants_usage: bool = False
+    choices: int = 1
+    generates: bool = True  # False for token counting and embeddings
+
+
+# --- how long it is ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Exact token counts, one an item of the batch."""
+
+    items: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """The item the limit is compared with."""
+        return max(self.items, default=0)
+
+    @property
+    def total(self) -> int:
+        """What the engine's usage should report for the whole request."""
+        return sum(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Proved upper bounds, reached without tokenising: of the longest item and of the sum."""
+
+    longest: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Counting stopped because the limit was passed: the longest item has at least this many."""
+
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unverifiable:
+    """No exact count can be had. Never a zero.
+
+    ``reason`` is a fixed word (``image``, ``server_history``, ``no_tokenizer``...). ``transient``
+    says that it is ours or the engine's trouble (503) and not a trait of the request (400).
+    """
+
+    reason: str
+    transient: bool = False
+
+
+PromptLength = Counted | Bounded | AtLeast | Unverifiable
+
+
+# --- what an engine can hold ------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """What a worker does in a disaggregated deployment."""
+
+    REGULAR = "regular"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """One worker's (or one DP rank's) own word on what it holds and accepts.
+
+    ``max_prompt_tokens`` is the longest prompt it really accepts; ``pool_tokens`` the KV pool;
+    ``context_tokens`` what it advertises. ``truncates`` names a setting under which the engine
+    would cut a prompt in silence. ``incarnation`` changes when the process is another one or was
+    reconfigured.
+    """
+
+    worker: str
+    engine: str
+    role: Role = Role.REGULAR
+    max_prompt_tokens: int | None = None
+    pool_tokens: int | None = None
+    context_tokens: int | None = None
+    truncates: str | None = None
+    models: tuple[str, ...] = ()
+    version: str | None = None
+    incarnation: str = ""
+    disaggregated: bool = False
+    kv_checksum: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+# --- what came back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token usage as the engine reported it; ``prompt_tokens`` includes cached ones."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class Ending(StrEnum):
+    """How an answer ended."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    UPSTREAM_ERROR = "upstream_error"
+    CLIENT_GONE = "client_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an answer showed once it was over (or as far as it came)."""
+
+    usage: Usage | None = None
+    ending: Ending = Ending.TRUNCATED
+    finish_reasons: tuple[str, ...] = ()
+    events: int = 0
+    bytes_in: int = 0
+    response_id: str | None = None
+    scanned: bool = True
+
+
+class Verdict(StrEnum):
+    """The outcome of one check, also the metric label."""
+
+    OK = "ok"
+    MISMATCH = "mismatch"
+    UNVERIFIABLE = "unverifiable"
+    LEAK = "leak"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check's verdict with the numbers behind it.
+
+    ``suspect`` is the hard rule: a finding that no tolerance or calibration explains away.
+    """
+
+    check: str
+    verdict: Verdict
+    reason: str = ""
+    expected: int | float | None = None
+    returned: int | float | None = None
+    suspect: bool = False
+
+
+# --- template input ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCall:
+    """One chat as the engine would hand it to its chat template.
+
+    ``prefix_text`` is used instead of a template by renderers that build the text themselves.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    add_special_tokens: bool = False
+    reserve_tokens: int = 0
