@@ -38,7 +38,7 @@ class AnswerReader(Protocol):
         """The answer's bytes ended cleanly; return what was still held back."""
 
     def result(self) -> Observation:
-        """What was seen so far. ``ending`` is COMPLETE only after a terminal event or whole JSON."""
+        """What was seen so far; COMPLETE only after a terminal event or a whole JSON body."""
 
 
 class Dialect(Protocol):

@@ -1,0 +1,62 @@
+"""Does the engine's own count agree with ours? One verdict an answer.
+
+The comparison catches truncation, a wrong template or tokenizer, a response joined to the wrong
+request, and a prompt replaced by a stub. It does not catch the incident's decode leg, which
+reports the right number (research: sglang #30233); latency and text checks are for that.
+"""
+
+from __future__ import annotations
+
+from gateway.types import (
+    AtLeast,
+    Bounded,
+    CheckResult,
+    Counted,
+    PromptLength,
+    Unverifiable,
+    Usage,
+    Verdict,
+)
+
+CHECK = "prompt_tokens"
+# A returned count under half of ours is no drift of a template: something else was computed.
+SUSPECT_SHARE = 0.5
+
+
+def judge_prompt_tokens(
+    ours: PromptLength, usage: Usage | None, *, first_only: bool = False
+) -> CheckResult:
+    """Compare ``usage.prompt_tokens`` with our count.
+
+    ``first_only``: this engine's usage covers only the first prompt of a batch (llama.cpp).
+    """
+    returned = usage.prompt_tokens if usage else None
+    if returned is None:
+        return CheckResult(CHECK, Verdict.UNVERIFIABLE, "no_usage")
+    match ours:
+        case Counted(items):
+            expected = items[0] if first_only and items else ours.total
+            return _compare(expected, returned)
+        case Bounded():
+            return _within(ours.total, returned)
+        case AtLeast(longest):
+            # Only reachable where an over-long prompt was let through on purpose.
+            if returned < longest * SUSPECT_SHARE:
+                return CheckResult(CHECK, Verdict.MISMATCH, "under_half", longest, returned, True)
+            return CheckResult(CHECK, Verdict.UNVERIFIABLE, "not_counted", longest, returned)
+        case Unverifiable(reason):
+            return CheckResult(CHECK, Verdict.UNVERIFIABLE, reason, None, returned)
+
+
+def _compare(expected: int, returned: int) -> CheckResult:
+    if returned == expected:
+        return CheckResult(CHECK, Verdict.OK, "", expected, returned)
+    suspect = returned < expected * SUSPECT_SHARE
+    reason = "under_half" if suspect else "differs"
+    return CheckResult(CHECK, Verdict.MISMATCH, reason, expected, returned, suspect)
+
+
+def _within(bound: int, returned: int) -> CheckResult:
+    if returned > bound:
+        return CheckResult(CHECK, Verdict.MISMATCH, "above_bound", bound, returned)
+    return CheckResult(CHECK, Verdict.UNVERIFIABLE, "only_bounded", bound, returned)
