@@ -1,0 +1,89 @@
+"""The contract's metrics, on a registry of their own. Label values come from configuration only."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
+_TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Every series the gateway exports; ``render`` is the scrape."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        make = _Maker(self.registry)
+        self.requests = make.counter(
+            "poolgate_requests", "Requests by outcome", "dialect", "backend", "tenant", "outcome"
+        )
+        self.rejections = make.counter(
+            "poolgate_rejections", "Refusals by reason (the code in the error body)", "reason"
+        )
+        self.prompt_limit = make.gauge(
+            "poolgate_prompt_limit_tokens",
+            "Longest prompt a worker accepts", "backend", "worker", "role",
+        )
+        self.pool = make.gauge(
+            "poolgate_pool_tokens", "KV pool of a worker", "backend", "worker", "role"
+        )
+        self.context = make.gauge(
+            "poolgate_context_tokens", "Context a worker advertises", "backend", "worker", "role"
+        )
+        self.effective_limit = make.gauge(
+            "poolgate_effective_limit_tokens",
+            "Longest prompt forwarded to a backend (-1: unknown, requests refused)", "backend",
+        )
+        self.limit_age = make.gauge(
+            "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
+        )
+        self.count_seconds = make.histogram(
+            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        )
+        self.overhead_seconds = make.histogram(
+            "poolgate_overhead_seconds",
+            "Time from a read request to its first byte going upstream", _SECONDS,
+        )
+        self.checks = make.counter(
+            "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
+        )
+        self.suspects = make.counter(
+            "poolgate_suspect_answers", "Findings no tolerance explains", "check", "backend"
+        )
+        self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
+        self.backend_state = make.gauge(
+            "poolgate_backend_state",
+            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)", "backend",
+        )
+        self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
+        self.token_usage = make.counter(
+            "gen_ai_client_token_usage", "Tokens reported by engines", "backend", "token_type"
+        )
+        self.ttft = make.histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "Time to the first byte of a streamed answer", _TTFT, "backend",
+        )
+        self.refused_for_length = make.counter(
+            "poolgate_refused_context_tokens",
+            "Prompt tokens refused that the advertised context would have taken: what a pool"
+            " smaller than the context costs", "backend",
+        )
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)
+
+
+class _Maker:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry)
+
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)

@@ -1,0 +1,40 @@
+"""The one place that creates tasks, so that none is collected mid-flight or fails unheard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Tasks:
+    """Background tasks of one owner: held while they run, cancelled together at the end."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Start ``work``; a failure nobody awaits is logged by type."""
+        task = asyncio.create_task(work, name=name)  # noqa: TID251 - this is the one place
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("task %s failed: %s", task.get_name(), type(failure).__name__)
+
+    async def cancel(self) -> None:
+        """Cancel what still runs and wait until it is over."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def __len__(self) -> int:
+        return len(self._running)

@@ -1,0 +1,41 @@
+"""The engine's count against ours."""
+
+import pytest
+
+from gateway.core.spotcheck import judge_prompt_tokens
+from gateway.types import AtLeast, Bounded, Counted, Unverifiable, Usage, Verdict
+
+
+def verdict(ours, returned, **more):
+    result = judge_prompt_tokens(ours, Usage(prompt_tokens=returned), **more)
+    return result.verdict, result.reason, result.suspect
+
+
+@pytest.mark.parametrize(
+    ("ours", "returned", "expected"),
+    [
+        (Counted((15,)), 15, (Verdict.OK, "", False)),
+        (Counted((15,)), 16, (Verdict.MISMATCH, "differs", False)),
+        (Counted((1409,)), 100, (Verdict.MISMATCH, "under_half", True)),  # vLLM cut in silence
+        (Counted((284_937,)), 1, (Verdict.MISMATCH, "under_half", True)),  # sglang #30233
+        (Counted((100,)), 50, (Verdict.MISMATCH, "differs", False)),
+        (Counted((100,)), 49, (Verdict.MISMATCH, "under_half", True)),
+        (Counted((3, 2)), 5, (Verdict.OK, "", False)),
+        (Bounded(400, 400), 100, (Verdict.UNVERIFIABLE, "only_bounded", False)),
+        (Bounded(400, 400), 401, (Verdict.MISMATCH, "above_bound", False)),
+        (AtLeast(1000), 400, (Verdict.MISMATCH, "under_half", True)),
+        (AtLeast(1000), 1000, (Verdict.UNVERIFIABLE, "not_counted", False)),
+        (Unverifiable("image"), 5, (Verdict.UNVERIFIABLE, "image", False)),
+        (Counted((15,)), None, (Verdict.UNVERIFIABLE, "no_usage", False)),
+    ],
+)
+def test_verdicts(ours, returned, expected):
+    assert verdict(ours, returned) == expected
+
+
+def test_no_usage_at_all_is_unverifiable_and_never_ok():
+    assert judge_prompt_tokens(Counted((15,)), None).verdict is Verdict.UNVERIFIABLE
+
+
+def test_an_engine_that_reports_only_the_first_prompt_of_a_batch():  # llama.cpp capture
+    assert verdict(Counted((3, 2)), 3, first_only=True) == (Verdict.OK, "", False)
