@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 # --- what a client asked ----------------------------------------------------------------------
 
 
@@ -61,14 +59,15 @@ Prompt = ChatPrompt | TextPrompt | TokenIdPrompt | OpaquePrompt
 class ParsedRequest:
     """What the gateway needs to know of a request, and its bytes.
 
-    ``fields`` are the top-level members of the body as raw JSON, for point edits; ``raw`` is the
-    body as the client sent it. ``choices`` is how many answers one prompt yields (``n``).
+    ``raw`` is the body as the client sent it, which point edits start from
+    (``gateway.dialects.wire.apply_edits``); ``body`` is the same decoded. ``choices`` is how many
+    answers one prompt costs: ``n``, or ``best_of`` where that is more.
     """
 
     dialect: str
     path: str
     raw: bytes
-    fields: Mapping[str, msgspec.Raw]
+    body: Mapping[str, Any]
     model: str
     stream: bool
     prompt: Prompt

@@ -32,10 +32,17 @@ class AnswerReader(Protocol):
     """
 
     def receive(self, chunk: bytes) -> bytes:
-        """Take a chunk; return what may go to the client now (forced usage removed)."""
+        """Take a chunk; return what may go to the client now (forced usage removed).
+
+        Of a stream these are whole events, so that an error event can follow at any time; a JSON
+        body is held until ``end``.
+        """
 
     def end(self) -> bytes:
-        """The answer's bytes ended cleanly; return what was still held back."""
+        """The answer's bytes ended cleanly; return what was still held back.
+
+        The cut-off last event of a truncated stream is not returned: no client could read it.
+        """
 
     def result(self) -> Observation:
         """What was seen so far; COMPLETE only after a terminal event or a whole JSON body."""
@@ -53,8 +60,19 @@ class Dialect(Protocol):
     def edits(self, request: ParsedRequest) -> Mapping[str, msgspec.Raw | None]:
         """Top-level members to set (or, with None, to drop) before forwarding: usage forced on."""
 
-    def reader(self, request: ParsedRequest, *, status: int, content_type: str) -> AnswerReader:
-        """A reader for the answer to this request."""
+    def reader(
+        self,
+        request: ParsedRequest,
+        *,
+        status: int,
+        content_type: str,
+        content_encoding: str = "",
+    ) -> AnswerReader:
+        """A reader for the answer to this request.
+
+        The answer's own headers decide what kind: a compressed one, or one that is neither JSON
+        nor an event stream, passes through with ``scanned`` false.
+        """
 
     def error(self, rejection: Rejection) -> ErrorAnswer:
         """The refusal as this dialect's clients expect it."""
