@@ -1,0 +1,117 @@
+"""Who is asking: from the request's headers to a tenant, by the SHA-256 of its key.
+
+The directory holds digests, never keys. What the lookup compares is a digest too, so its duration
+says nothing of how much of a guessed key was right: a better guess has no more similar digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+
+from gateway.errors import Kind, Rejection
+from gateway.settings import Policy, Settings
+
+MAX_KEY_CHARS = 4096
+_KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_CHARS}}}", re.ASCII)
+_BEARER = re.compile(r"bearer +(?P<key>[^ ]+)", re.ASCII | re.IGNORECASE)
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A customer, and what it may use."""
+
+    id: str
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class TenantDirectory:
+    """Tenants by the SHA-256 (lower-case hex) of their keys.
+
+    ``open_tenant`` is set only where no key is configured at all: every request is then its.
+    """
+
+    by_digest: Mapping[str, Tenant]
+    open_tenant: Tenant | None = None
+
+
+def directory(settings: Settings) -> TenantDirectory:
+    """The directory that a configuration describes."""
+    by_digest: dict[str, Tenant] = {}
+    keyless: list[Tenant] = []
+    for entry in settings.tenants:
+        tenant = Tenant(entry.id, settings.policy_of(entry))
+        by_digest |= dict.fromkeys(entry.key_sha256, tenant)
+        if not entry.key_sha256:
+            keyless.append(tenant)
+    return TenantDirectory(by_digest, None if by_digest else next(iter(keyless), None))
+
+
+def identify(headers: Headers, directory: TenantDirectory) -> Tenant:
+    """The tenant whose key the request carries, in ``Authorization: Bearer`` or ``x-api-key``.
+
+    Raises ``Rejection`` (UNAUTHORIZED) where there is no key, an unknown one, or where the
+    headers contradict each other: one is then not what the client believes it sent.
+    """
+    if directory.open_tenant is not None:
+        return directory.open_tenant
+    found = directory.by_digest.get(key_digest(_presented_key(headers)))
+    if found is None:
+        raise _unauthorized("The API key is not valid.")
+    return found
+
+
+def allowed(tenant: Tenant, model: str) -> bool:
+    """Whether the tenant's policy names the model."""
+    return matches(tenant.policy.models, model)
+
+
+def matches(patterns: Iterable[str], model: str) -> bool:
+    """Whether a pattern covers the model: ``*`` stands for any characters, and case counts."""
+    return any(fnmatchcase(model, pattern) for pattern in patterns)
+
+
+def well_formed(key: str) -> bool:
+    """Whether a key can be sent in a header at all: visible ASCII, not empty, not too long."""
+    return _KEY.fullmatch(key) is not None
+
+
+def key_digest(key: str) -> str:
+    """What the configuration holds instead of a key."""
+    return sha256(key.encode()).hexdigest()
+
+
+def _presented_key(headers: Headers) -> str:
+    bearers = [_bearer(value) for value in _values(headers, "authorization")]
+    api_keys = [value.strip(" \t") for value in _values(headers, "x-api-key")]
+    if not bearers and not api_keys:
+        raise _unauthorized("An API key is required: Authorization: Bearer KEY, or x-api-key.")
+    if len(bearers) > 1 or len(api_keys) > 1:
+        raise _unauthorized("The API key must be sent once.")
+    keys = {*bearers, *api_keys}
+    if len(keys) > 1:
+        raise _unauthorized("Authorization and x-api-key carry different keys.")
+    key = keys.pop()
+    if not well_formed(key):
+        raise _unauthorized("The API key is not valid.")
+    return key
+
+
+def _bearer(value: str) -> str:
+    """The token, or an empty text where the header is anything else than one bearer token."""
+    found = _BEARER.fullmatch(value.strip(" \t"))
+    return found["key"] if found else ""
+
+
+def _values(headers: Headers, name: str) -> list[str]:
+    return [value for key, value in headers if key.lower() == name]
+
+
+def _unauthorized(message: str) -> Rejection:
+    return Rejection(Kind.UNAUTHORIZED, message)

@@ -1,0 +1,30 @@
+"""The configuration: parsed once to typed, frozen settings, with every fault told at once."""
+
+from gateway.settings.explain import explain
+from gateway.settings.models import (
+    Backend,
+    BackendLimit,
+    Policy,
+    Settings,
+    Tenant,
+)
+from gateway.settings.parse import for_backend, parse
+from gateway.settings.problems import Problem, SettingsError
+from gateway.settings.sources import NoSecrets, SecretSource
+from gateway.settings.units import HostPort
+
+__all__ = [
+    "Backend",
+    "BackendLimit",
+    "HostPort",
+    "NoSecrets",
+    "Policy",
+    "Problem",
+    "SecretSource",
+    "Settings",
+    "SettingsError",
+    "Tenant",
+    "explain",
+    "for_backend",
+    "parse",
+]

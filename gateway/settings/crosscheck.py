@@ -1,0 +1,108 @@
+"""Rules that tie one part of the configuration to another.
+
+They look at the values as written, not at the models, so that they can be told along with every
+other fault: a model does not exist while one of its fields is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gateway.settings.models import DEFAULT_POLICY, Settings
+from gateway.settings.problems import Problem
+from gateway.settings.units import HostPort, host_port
+
+_EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
+
+Written = Mapping[Any, Any]
+
+
+def cross_problems(written: Written) -> Iterator[Problem]:
+    """Every fault between parts. Values of the wrong type are left to the models."""
+    yield from _repeated(written, "backends", "name")
+    yield from _repeated(written, "tenants", "id")
+    yield from _shared_keys(written)
+    yield from _unreachable_tenants(written)
+    yield from _unknown_policies(written)
+    yield from _one_port_for_both(written)
+
+
+def _entries(written: Written, section: str) -> Iterator[tuple[int, Written]]:
+    entries = written.get(section)
+    for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
+        if isinstance(entry, Mapping):
+            yield index, entry
+
+
+def _texts(value: object) -> list[str]:
+    items = value if isinstance(value, list | tuple) else ()
+    return [item for item in items if isinstance(item, str)]
+
+
+def _repeated(written: Written, section: str, key: str) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, entry in _entries(written, section):
+        name = entry.get(key)
+        if not isinstance(name, str):
+            continue
+        if name in first:
+            yield Problem(
+                f"{section}[{index}].{key}",
+                f"{name!r} is already the {key} of {section}[{first[name]}]",
+            )
+        first.setdefault(name, index)
+
+
+def _shared_keys(written: Written) -> Iterator[Problem]:
+    owners: dict[str, int] = {}
+    for index, tenant in _entries(written, "tenants"):
+        for position, digest in enumerate(_texts(tenant.get("key_sha256"))):
+            owner = owners.setdefault(digest.lower(), index)
+            if owner != index:
+                yield Problem(
+                    f"tenants[{index}].key_sha256[{position}]",
+                    f"is also a key of tenants[{owner}]: a key must belong to one tenant",
+                )
+
+
+def _unreachable_tenants(written: Written) -> Iterator[Problem]:
+    tenants = list(_entries(written, "tenants"))
+    for index, tenant in tenants if len(tenants) > 1 else ():
+        if tenant.get("key_sha256", []) == []:
+            yield Problem(
+                f"tenants[{index}].key_sha256",
+                "needs a key: without one no request could be told to be this tenant's "
+                "(only a sole tenant may be open)",
+            )
+
+
+def _unknown_policies(written: Written) -> Iterator[Problem]:
+    policies = written.get("policies", {})
+    known = set(policies) if isinstance(policies, Mapping) else set()
+    for index, tenant in _entries(written, "tenants"):
+        policy = tenant.get("policy")
+        if isinstance(policy, str) and policy not in known | {DEFAULT_POLICY}:
+            yield Problem(f"tenants[{index}].policy", f"there is no policy {policy!r}")
+
+
+def _one_port_for_both(written: Written) -> Iterator[Problem]:
+    listen, admin = _address(written, "listen"), _address(written, "admin")
+    if listen and admin and _collide(listen, admin):
+        yield Problem("admin", "must not be on the port of listen: it is never for clients")
+
+
+def _collide(one: HostPort, other: HostPort) -> bool:
+    hosts = {one.host, other.host}
+    same_host = len(hosts) == 1 or bool(hosts & _EVERY_INTERFACE)
+    return one.port == other.port != 0 and same_host
+
+
+def _address(written: Written, key: str) -> HostPort | None:
+    if key not in written:
+        default: HostPort = Settings.model_fields[key].default
+        return default
+    try:
+        return host_port(written[key])
+    except ValueError:
+        return None

@@ -1,0 +1,139 @@
+"""The effective policy, as a person would say it. Never a secret, nor a key's hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.settings.models import Backend, Policy, Settings, Tenant
+from gateway.settings.units import duration_text, size_text
+
+_UNKNOWN: Final = {
+    "refuse": "refused with 503",
+    "allow": "FORWARDED without a check of length",
+}
+_UNCOUNTABLE: Final = {"refuse": "refused", "allow": "FORWARDED without a count"}
+_DISCONNECT: Final = {
+    "cancel": "the engine's request is cancelled",
+    "drain": "the engine's answer is read to its end",
+}
+_MISMATCH: Final = {"flag": "the answer is recorded", "block": "the answer is withheld"}
+_TOO_FAST: Final = {
+    "off": "not checked",
+    "flag": "recorded",
+    "hold": "held until it is checked",
+}
+_ENGINE_ALONE: Final = "the engine's limit alone"
+
+
+def explain(settings: Settings) -> str:
+    """Several lines of text, ending in a newline."""
+    lines = [
+        f"Clients are served on {settings.listen}; the admin plane is on {settings.admin}.",
+        *_indented("Written, but without effect:", settings.notices),
+    ]
+    for backend in settings.backends:
+        lines += _indented(f"Backend {backend.name} ({backend.url}):", _backend(backend))
+    for tenant in settings.tenants:
+        lines += _indented(f"Tenant {tenant.id}:", _tenant(tenant, settings.policy_of(tenant)))
+    lines += _indented("Every answer:", _checks(settings))
+    lines += _indented("Bounds:", _bounds(settings))
+    return "\n".join(lines) + "\n"
+
+
+def _indented(title: str, lines: Iterator[str] | tuple[str, ...]) -> list[str]:
+    body = [f"  - {line}" for line in lines]
+    return ["", title, *body] if body else []
+
+
+def _backend(backend: Backend) -> Iterator[str]:
+    limit = backend.limit
+    yield "engine: " + ("asked at start" if backend.engine == "auto" else backend.engine)
+    if backend.workers:
+        yield f"workers behind it: {', '.join(backend.workers)}"
+    yield f"models: {', '.join(backend.models)}"
+    yield f"tokens counted with: {backend.tokenizer or 'the byte bound, then the engine itself'}"
+    yield f"longest prompt: {_longest_prompt(backend)}"
+    yield (
+        f"the limit is asked again every {duration_text(limit.refresh)}; "
+        f"unknown after {duration_text(limit.stale_after)} without an answer"
+    )
+    yield f"while the limit is unknown, prompts are {_UNKNOWN[limit.when_unknown]}"
+    yield f"prompts that cannot be counted are {_UNCOUNTABLE[limit.when_uncountable]}"
+    if limit.allow_truncating_engine:
+        yield "an engine that cuts over-long prompts in silence is served ALL THE SAME"
+    yield f"when a client goes away, {_DISCONNECT[backend.on_disconnect]}"
+    yield f"prefix cache: {_cache(backend)}"
+    yield "the engine's key: " + ("set" if backend.api_key else "none is sent")
+
+
+def _longest_prompt(backend: Backend) -> str:
+    limit = backend.limit
+    text = "what the engine can hold"
+    if limit.margin:
+        text += f", less {limit.margin} tokens"
+    if limit.max_prompt_tokens:
+        text += f", and never more than {limit.max_prompt_tokens} tokens"
+    return text
+
+
+def _cache(backend: Backend) -> str:
+    if backend.cache_salt == "off":
+        return "SHARED between tenants"
+    kept = "kept over restarts" if backend.salt_secret else "new at each start"
+    return f"apart for each tenant (salts {kept})"
+
+
+def _tenant(tenant: Tenant, policy: Policy) -> Iterator[str]:
+    keys = len(tenant.key_sha256)
+    yield f"{keys} key{'s' * (keys != 1)}" if keys else "OPEN: any or no key is accepted"
+    yield f"models: {', '.join(policy.models)}"
+    longest = policy.max_prompt_tokens
+    yield f"longest prompt: {f'{longest} tokens' if longest else _ENGINE_ALONE}"
+    quotas = ", ".join(_quotas(policy))
+    if not quotas:
+        yield f"policy {tenant.policy}: no quotas"
+        return
+    yield f"policy {tenant.policy}: {quotas}" + (" (SHADOW: never refused)" * policy.shadow)
+    if policy.tokens_per_minute or policy.tokens_per_day:
+        yield (
+            f"reserved for output without a stated maximum: {policy.reserve_output_tokens} "
+            "tokens an answer"
+        )
+
+
+def _quotas(policy: Policy) -> Iterator[str]:
+    amounts = {
+        "requests a minute": policy.requests_per_minute,
+        "tokens a minute": policy.tokens_per_minute,
+        "tokens a day": policy.tokens_per_day,
+        "at the same time": policy.concurrent,
+    }
+    for what, amount in amounts.items():
+        if amount is not None:
+            yield f"{amount} {what}"
+
+
+def _checks(settings: Settings) -> Iterator[str]:
+    usage, latency = settings.integrity.prompt_tokens, settings.integrity.latency
+    yield (
+        f"prompt tokens compared with our count in {usage.sample * 100:.4g} % of the answers; "
+        f"on a mismatch {_MISMATCH[usage.action]}"
+    )
+    yield f"a long prompt answered too fast: {_TOO_FAST[latency.action]}"
+
+
+def _bounds(settings: Settings) -> Iterator[str]:
+    waits = settings.timeouts
+    yield f"request bodies up to {size_text(settings.body.max_bytes)}, else 413"
+    yield (
+        f"waits: connect {duration_text(waits.connect)}, "
+        f"first byte {duration_text(waits.first_byte)}, idle {duration_text(waits.idle)}, "
+        f"client's body {duration_text(waits.body)}"
+    )
+    yield f"after SIGTERM open answers have {duration_text(settings.drain)}"
+    yield (
+        f"{settings.counting.threads} counting threads, for prompts over "
+        f"{size_text(settings.counting.inline_bytes)}"
+    )
+    yield "quotas are counted in memory: they start full after a restart"

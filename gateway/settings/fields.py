@@ -1,0 +1,173 @@
+"""The kinds of value a setting can be. Each kind carries how the reference names and writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    Strict,
+    ValidationInfo,
+)
+
+from gateway.settings import units
+from gateway.settings.sources import NoSecrets, SecretSource, resolve
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_VISIBLE_ASCII = re.compile(r"[!-~]+", re.ASCII)
+_EMPTY_KEY = sha256(b"").hexdigest()
+_MIN_SALT_SECRET_CHARS = 16  # with fewer, a tenant could find another's salt by trying
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind is called in the reference, and how its defaults are written there."""
+
+    name: str
+    write: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What validation needs from outside: where secrets are looked up."""
+
+    secrets: SecretSource
+
+
+def no_duplicates(values: tuple[_T, ...]) -> tuple[_T, ...]:
+    """The values, or ``ValueError`` naming the first that is listed twice."""
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"lists {value} twice")
+    return values
+
+
+def not_empty(values: tuple[_T, ...]) -> tuple[_T, ...]:
+    """The values, or ``ValueError`` where there are none.
+
+    A minimum length would also complain of a list whose only item is at fault.
+    """
+    if not values:
+        raise ValueError("must not be empty; leave the key out for its default, if it has one")
+    return values
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+        )
+    return value
+
+
+def _model_pattern(value: str) -> str:
+    if not _VISIBLE_ASCII.fullmatch(value):
+        raise ValueError("must be a model name or a pattern such as qwen3-*, without spaces")
+    return value
+
+
+def _key_hash(value: str) -> str:
+    digest = value.lower()
+    if not _SHA256_HEX.fullmatch(digest):
+        raise ValueError("must be 64 hexadecimal digits: the SHA-256 that `poolgate keys` prints")
+    if digest == _EMPTY_KEY:
+        raise ValueError("is the SHA-256 of an empty key, which would admit anyone")
+    return digest
+
+
+def _secret(value: object, info: ValidationInfo) -> SecretStr:
+    source = info.context.secrets if isinstance(info.context, Context) else NoSecrets()
+    return SecretStr(resolve(value, source))
+
+
+def _header_safe(secret: SecretStr) -> SecretStr:
+    if not _VISIBLE_ASCII.fullmatch(secret.get_secret_value()):
+        raise ValueError("must be visible ASCII without spaces: it goes into a header")
+    return secret
+
+
+def _long_enough(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < _MIN_SALT_SECRET_CHARS:
+        raise ValueError(f"must have at least {_MIN_SALT_SECRET_CHARS} characters")
+    return secret
+
+
+def _tokenizer(value: str) -> str:
+    if not value.strip() or value != value.strip() or not value.isprintable():
+        raise ValueError("must be a name in tokenizers/, a path, tiktoken:ENCODING or engine")
+    return value
+
+
+def _store(value: object) -> object:
+    if isinstance(value, str) and value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError(  # the URL may hold a password: it is not repeated
+            "a redis store is not in this version: `memory` is what it has, which counts within "
+            "this one process and forgets at a restart"
+        )
+    if value != "memory":
+        raise ValueError("must be memory")
+    return value
+
+
+def _one_worker(value: int) -> int:
+    if value > 1:
+        raise ValueError(
+            "more than one worker needs a redis store to count tenants together, and neither is "
+            "in this version: write 1"
+        )
+    return value
+
+
+Bool = Annotated[bool, Strict(), Kind("true or false", lambda value: str(value).lower())]
+Whole = Annotated[int, Strict(), Field(ge=0), Kind("whole number")]
+Positive = Annotated[int, Strict(), Field(ge=1), Kind("positive whole number")]
+Workers = Annotated[Positive, AfterValidator(_one_worker)]
+Share = Annotated[float, Strict(), Field(ge=0, le=1), Kind("number from 0 to 1", "{:g}".format)]
+Factor = Annotated[
+    float, Strict(), Field(ge=1, le=1000), Kind("number from 1 to 1000", "{:g}".format)
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(units.duration),
+    Field(gt=0, le=366 * 86400),
+    Kind("duration", units.duration_text),
+]
+DurationOrZero = Annotated[
+    float,
+    BeforeValidator(units.duration),
+    Field(ge=0, le=366 * 86400),
+    Kind("duration", units.duration_text),
+]
+Size = Annotated[
+    int, BeforeValidator(units.size), Field(ge=1, le=2**40), Kind("size", units.size_text)
+]
+Address = Annotated[
+    units.HostPort,
+    PlainValidator(units.host_port),
+    PlainSerializer(str),
+    Kind("HOST:PORT"),
+]
+Url = Annotated[str, BeforeValidator(units.base_url), Kind("URL")]
+Name = Annotated[str, AfterValidator(_name), Kind("name")]
+ModelPattern = Annotated[str, AfterValidator(_model_pattern), Kind("model pattern")]
+KeyHash = Annotated[str, AfterValidator(_key_hash), Kind("SHA-256 in hex")]
+Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
+ApiKey = Annotated[
+    SecretStr, AfterValidator(_header_safe), BeforeValidator(_secret), Kind("secret")
+]
+SaltSecret = Annotated[
+    SecretStr, AfterValidator(_long_enough), BeforeValidator(_secret), Kind("secret")
+]
+Store = Annotated[str, BeforeValidator(_store), Kind("`memory`")]

@@ -1,0 +1,313 @@
+"""The configuration as typed, frozen values. The field descriptions are its documentation.
+
+Times are seconds, sizes bytes, lengths tokens. ``gateway.settings.reference`` renders the tables
+in docs/configuration.md from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from gateway.settings.fields import (
+    Address,
+    ApiKey,
+    Bool,
+    Duration,
+    DurationOrZero,
+    Factor,
+    KeyHash,
+    ModelPattern,
+    Name,
+    Positive,
+    SaltSecret,
+    Share,
+    Size,
+    Store,
+    Tokenizer,
+    Url,
+    Whole,
+    Workers,
+    no_duplicates,
+    not_empty,
+)
+from gateway.settings.notices import notices
+from gateway.settings.units import HostPort
+
+DEFAULT_POLICY = "default"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class BackendLimit(_Model):
+    """How the longest admissible prompt of one backend is found, and what if it is not."""
+
+    max_prompt_tokens: Positive | None = Field(
+        default=None,
+        description="A ceiling of your own. The engine's limit still rules where it is smaller.",
+    )
+    margin: Whole = Field(default=0, description="Tokens kept free below the engine's limit.")
+    refresh: Duration = Field(default=10.0, description="How often each worker is asked again.")
+    stale_after: Duration = Field(
+        default=120.0,
+        description="Age after which a limit that could not be refreshed counts as unknown.",
+    )
+    when_unknown: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="While no limit is known: answer 503, or forward without a check of length.",
+    )
+    when_uncountable: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="For a prompt whose tokens cannot be counted: refuse it, or forward it.",
+    )
+    allow_truncating_engine: Bool = Field(
+        default=False,
+        description="Serve an engine that is set to cut over-long prompts in silence.",
+    )
+
+    @field_validator("stale_after")
+    @classmethod
+    def _not_stale_before_refresh(cls, stale_after: float, info: ValidationInfo) -> float:
+        refresh = info.data.get("refresh")
+        if refresh is not None and stale_after < refresh:
+            raise ValueError("must not be shorter than refresh, or every limit is stale")
+        return stale_after
+
+
+class Backend(_Model):
+    """One engine, or one router with the engines behind it."""
+
+    name: Name = Field(description="Its name in metrics, logs and the admin plane.")
+    url: Url = Field(description="Where requests are sent. The request's path is appended.")
+    engine: Literal[
+        "auto",
+        "sglang",
+        "vllm",
+        "llama_cpp",
+        "tgi",
+        "ollama",
+        "tensorrt_llm",
+        "lmdeploy",
+        "openai",
+    ] = Field(default="auto", description="Which engine it is; `auto` asks it.")
+    workers: Annotated[tuple[Url, ...], AfterValidator(no_duplicates)] = Field(
+        default=(),
+        description="Engine URLs behind a router that does not tell them (prefill and decode).",
+    )
+    models: Annotated[tuple[ModelPattern, ...], AfterValidator(not_empty)] = Field(
+        default=("*",),
+        description="Models served here. `*` stands for any characters; case counts.",
+    )
+    api_key: ApiKey | None = Field(
+        default=None, description="Sent to the engine as a bearer token instead of the client's."
+    )
+    tokenizer: Tokenizer | None = Field(
+        default=None,
+        description="A name in tokenizers/, a path, `tiktoken:ENCODING`, or `engine` to ask the "
+        "engine. Without one, the byte bound decides what it can, the engine the rest.",
+    )
+    limit: BackendLimit = Field(default=BackendLimit(), description="Its prompt limit.")
+    on_disconnect: Literal["cancel", "drain"] = Field(
+        default="cancel",
+        description="When the client goes away: cancel the engine's request, or read its answer "
+        "to the end (cancelling can corrupt others on some prefill/decode engines).",
+    )
+    cache_salt: Literal["per_tenant", "off"] = Field(
+        default="per_tenant",
+        description="Salt the prefix cache so that tenants never share cached pages.",
+    )
+    salt_secret: SaltSecret | None = Field(
+        default=None,
+        description="Key of the salts, 16 characters or more. Without one it is random in each "
+        "process: after a restart, and on another gateway, every prefix is cached anew.",
+    )
+
+
+class Tenant(_Model):
+    """One customer: who may call, and under which policy."""
+
+    id: Name = Field(description="Its name in metrics and logs.")
+    key_sha256: Annotated[tuple[KeyHash, ...], AfterValidator(no_duplicates)] = Field(
+        default=(),
+        description="SHA-256 of each of its keys (`poolgate keys new`). Only a sole tenant may "
+        "have none: it is then open, and any or no key is accepted.",
+    )
+    policy: Name = Field(default=DEFAULT_POLICY, description="A name under `policies`.")
+
+
+class Policy(_Model):
+    """What a tenant may use. ``None`` means no limit.
+
+    A rate limit is a bucket of that size, refilled evenly over its period.
+    """
+
+    requests_per_minute: Positive | None = Field(default=None, description="Requests a minute.")
+    tokens_per_minute: Positive | None = Field(
+        default=None,
+        description="Tokens a minute, prompt and output. Reserved before the engine is asked, "
+        "settled with what was really used.",
+    )
+    tokens_per_day: Positive | None = Field(default=None, description="The same over 24 hours.")
+    concurrent: Positive | None = Field(default=None, description="Requests at the same time.")
+    max_prompt_tokens: Positive | None = Field(
+        default=None, description="Longest prompt. The engine's limit still rules if smaller."
+    )
+    reserve_output_tokens: Whole = Field(
+        default=1024,
+        description="Output tokens reserved for each answer whose request sets no maximum.",
+    )
+    models: Annotated[tuple[ModelPattern, ...], AfterValidator(not_empty)] = Field(
+        default=("*",), description="Models that may be asked for. `*` stands for any characters."
+    )
+    shadow: Bool = Field(
+        default=False, description="Count the quotas and show them, but never refuse by them."
+    )
+
+
+class Limits(_Model):
+    """Where quotas are counted."""
+
+    store: Store = Field(default="memory", description="`redis://...` is not in this version.")
+    when_store_fails: Literal["refuse", "allow"] = Field(
+        default="refuse", description="While the store does not answer: refuse or allow requests."
+    )
+    timeout: Duration = Field(default=0.1, description="How long to wait for the store.")
+
+
+class PromptTokensCheck(_Model):
+    """The engine's ``usage.prompt_tokens`` against our own count."""
+
+    sample: Share = Field(default=1.0, description="Share of the answers to check.")
+    action: Literal["flag", "block"] = Field(
+        default="flag", description="On a mismatch: record it, or withhold the answer."
+    )
+
+
+class CachedTokensCheck(_Model):
+    """Cached tokens no one could have cached."""
+
+    action: Literal["flag", "block", "quarantine"] = Field(
+        default="quarantine", description="On a finding."
+    )
+
+
+class LatencyCheck(_Model):
+    """A long prompt answered in a short prompt's time."""
+
+    action: Literal["off", "flag", "hold"] = Field(
+        default="flag",
+        description="On a finding: nothing, record it, or hold the answer until it is checked.",
+    )
+
+
+class SentinelCheck(_Model):
+    """A marker in each prompt that must surface in no other answer."""
+
+    place: Literal["system_end"] = Field(default="system_end", description="Where it is put.")
+    scan: Share = Field(default=1.0, description="Share of the answers scanned.")
+    action: Literal["flag", "block", "quarantine"] = Field(
+        default="block", description="On a finding."
+    )
+
+
+class FingerprintsCheck(_Model):
+    """Answers compared with what other tenants recently sent."""
+
+    pool_multiple: Factor = Field(default=4.0, description="Text kept, as a multiple of the pool.")
+    action: Literal["flag", "block", "quarantine"] = Field(
+        default="block", description="On a finding."
+    )
+    learning: DurationOrZero = Field(
+        default=86400.0, description="How long findings are only recorded at first."
+    )
+
+
+class Quarantine(_Model):
+    """Taking backends out after a finding."""
+
+    max_share: Share = Field(default=0.5, description="Largest share of backends taken out.")
+
+
+class Integrity(_Model):
+    """Checks on every answer. Those that are None were not written."""
+
+    prompt_tokens: PromptTokensCheck = Field(
+        default=PromptTokensCheck(), description="Count against the engine's usage."
+    )
+    latency: LatencyCheck = Field(default=LatencyCheck(), description="Latency too good.")
+    cached_tokens: CachedTokensCheck | None = Field(
+        default=None, description="Not in this version."
+    )
+    sentinel: SentinelCheck | None = Field(default=None, description="Not in this version.")
+    fingerprints: FingerprintsCheck | None = Field(default=None, description="Not in this version.")
+    quarantine: Quarantine | None = Field(default=None, description="Not in this version.")
+
+
+class Body(_Model):
+    """Request bodies."""
+
+    max_bytes: Size = Field(default=2**25, description="A larger body is refused with 413.")
+
+
+class Timeouts(_Model):
+    """How long each wait may last."""
+
+    connect: Duration = Field(default=5.0, description="For a connection to the engine.")
+    first_byte: Duration = Field(
+        default=1800.0, description="For the engine's first byte, long prefill included."
+    )
+    idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
+    body: Duration = Field(default=60.0, description="For the client to send its whole body.")
+
+
+class Counting(_Model):
+    """Tokenising, which is work for the processor."""
+
+    threads: Annotated[Positive, Field(le=256)] = Field(default=2, description="Threads for it.")
+    inline_bytes: Size = Field(
+        default=2**14, description="Up to this size a prompt is counted without a thread."
+    )
+
+
+class Settings(_Model):
+    """The whole configuration, with every default filled in and every secret resolved."""
+
+    listen: Address = Field(
+        default=HostPort("127.0.0.1", 8080), description="The data plane, for clients."
+    )
+    admin: Address = Field(
+        default=HostPort("127.0.0.1", 9090), description="The admin plane: never for clients."
+    )
+    workers: Workers = Field(default=1, description="Processes. This version runs one.")
+    backends: Annotated[tuple[Backend, ...], AfterValidator(not_empty)] = Field(
+        description="The engines."
+    )
+    tenants: Annotated[tuple[Tenant, ...], AfterValidator(not_empty)] = Field(
+        default=(Tenant(id="default"),),
+        description="The customers. Without this key, one open tenant `default`.",
+    )
+    policies: Mapping[Name, Policy] = Field(
+        default={},
+        description="What tenants may use, by name. `default`, where not written, sets no limit.",
+    )
+    limits: Limits = Field(default=Limits(), description="Where quotas are counted.")
+    integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
+    body: Body = Field(default=Body(), description="Request bodies.")
+    timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
+    drain: DurationOrZero = Field(
+        default=30.0, description="How long open answers may go on after SIGTERM."
+    )
+    counting: Counting = Field(default=Counting(), description="Counting of tokens.")
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is written but not active in this version, one line each."""
+        return tuple(notices(self))
+
+    def policy_of(self, tenant: Tenant) -> Policy:
+        """The policy a tenant is under; ``default`` need not be written."""
+        return self.policies.get(tenant.policy, Policy())
