@@ -111,10 +111,12 @@ def learn(snapshot: Snapshot, stated: int) -> Snapshot:
 
     Behind a router nobody says which worker refused, so every worker gets the lower limit.
     """
-    return Snapshot({
-        name: replace(seen, stated=stated if seen.stated is None else min(stated, seen.stated))
-        for name, seen in snapshot.workers.items()
-    })
+    return Snapshot(
+        {
+            name: replace(seen, stated=stated if seen.stated is None else min(stated, seen.stated))
+            for name, seen in snapshot.workers.items()
+        }
+    )
 
 
 def capacity(snapshot: Snapshot, rules: Rules, now: float, model: str | None = None) -> Capacity:
@@ -172,9 +174,7 @@ def _published(facts: tuple[WorkerFacts, ...], model: str | None) -> int | None:
     """The smallest limit over ranks; only those serving ``model`` where the facts tell them."""
     serving = [fact for fact in facts if model is not None and model in fact.models]
     limits = [
-        fact.max_prompt_tokens
-        for fact in serving or facts
-        if fact.max_prompt_tokens is not None
+        fact.max_prompt_tokens for fact in serving or facts if fact.max_prompt_tokens is not None
     ]
     return min(limits, default=None)
 

@@ -23,7 +23,10 @@ class Metrics:
         )
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
-            "Longest prompt a worker accepts", "backend", "worker", "role",
+            "Longest prompt a worker accepts",
+            "backend",
+            "worker",
+            "role",
         )
         self.pool = make.gauge(
             "poolgate_pool_tokens", "KV pool of a worker", "backend", "worker", "role"
@@ -33,7 +36,8 @@ class Metrics:
         )
         self.effective_limit = make.gauge(
             "poolgate_effective_limit_tokens",
-            "Longest prompt forwarded to a backend (-1: unknown, requests refused)", "backend",
+            "Longest prompt forwarded to a backend (-1: unknown, requests refused)",
+            "backend",
         )
         self.limit_age = make.gauge(
             "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
@@ -43,7 +47,8 @@ class Metrics:
         )
         self.overhead_seconds = make.histogram(
             "poolgate_overhead_seconds",
-            "Time from a read request to its first byte going upstream", _SECONDS,
+            "Time from a read request to its first byte going upstream",
+            _SECONDS,
         )
         self.checks = make.counter(
             "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
@@ -54,7 +59,8 @@ class Metrics:
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
         self.backend_state = make.gauge(
             "poolgate_backend_state",
-            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)", "backend",
+            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
+            "backend",
         )
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
         self.token_usage = make.counter(
@@ -62,12 +68,15 @@ class Metrics:
         )
         self.ttft = make.histogram(
             "gen_ai_server_time_to_first_token_seconds",
-            "Time to the first byte of a streamed answer", _TTFT, "backend",
+            "Time to the first byte of a streamed answer",
+            _TTFT,
+            "backend",
         )
         self.refused_for_length = make.counter(
-            "poolgate_refused_context_tokens",
-            "Prompt tokens refused that the advertised context would have taken: what a pool"
-            " smaller than the context costs", "backend",
+            "poolgate_refused_prompt_tokens",
+            "Tokens of prompts refused as too long: what the limit costs its users",
+            "backend",
+            "limited_by",
         )
 
     def render(self) -> bytes:
@@ -85,5 +94,7 @@ class _Maker:
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
 
-    def histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+    def histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self._registry)

@@ -8,7 +8,7 @@ every other way out closes it. That is what keeps one caller's answer from anoth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -20,16 +20,34 @@ from gateway.errors import Kind, Rejection
 
 # Headers of a client's request that an engine may see. All else stays here: keys, cookies,
 # forwarding claims, hop-by-hop headers and those an engine would steer by.
-FORWARDED = frozenset({
-    "accept", "anthropic-beta", "anthropic-version", "content-type", "traceparent", "tracestate",
-    "user-agent",
-})
+FORWARDED = frozenset(
+    {
+        "accept",
+        "anthropic-beta",
+        "anthropic-version",
+        "content-type",
+        "traceparent",
+        "tracestate",
+        "user-agent",
+    }
+)
 # Headers of an engine's answer that concern its connection with us, or that we set ourselves.
-WITHHELD = frozenset({
-    "connection", "content-length", "date", "keep-alive", "proxy-authenticate",
-    "proxy-authorization", "server", "te", "trailer", "transfer-encoding", "upgrade",
-    "x-request-id",
-})
+WITHHELD = frozenset(
+    {
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "server",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-request-id",
+    }
+)
 # A large body goes out in slices: as one piece it held the loop for 9 ms at 4 MB under uvloop.
 SLICE = 256 * 1024
 
@@ -46,7 +64,7 @@ class Deadlines:
 class UpstreamAnswer:
     """An engine's answer while it is being read. Use as an async context manager.
 
-    ``first_byte_at`` is the loop's time when the answer's headers came.
+    ``sent_at`` is the loop's time when the request began to be sent.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, idle: float, sent_at: float) -> None:
@@ -55,7 +73,13 @@ class UpstreamAnswer:
         self.sent_at = sent_at
         self.status = response.status
         self.content_type = response.headers.get("Content-Type", "")
-        self.encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+        self.content_encoding = response.headers.get("Content-Encoding", "")
+        self._detached = False
+
+    def detach(self) -> UpstreamAnswer:
+        """Hand the connection to another owner; leaving this context then closes nothing."""
+        self._detached = True
+        return UpstreamAnswer(self._response, self._idle, self.sent_at)
 
     def headers(self) -> CIMultiDict[str]:
         """What of the answer's headers passes on."""
@@ -65,7 +89,8 @@ class UpstreamAnswer:
         return CIMultiDict(
             (name, value)
             for name, value in self._response.headers.items()
-            if name.lower() not in WITHHELD and name.lower() not in nominated
+            if name.lower() not in WITHHELD
+            and name.lower() not in nominated
             and not name.lower().startswith(("x-poolgate-", "x-ratelimit-"))
         )
 
@@ -81,9 +106,7 @@ class UpstreamAnswer:
                     Kind.UPSTREAM_TIMEOUT, f"The engine sent nothing for {self._idle:g}s (idle)."
                 ) from error
             except (aiohttp.ClientError, OSError) as error:
-                raise Rejection(
-                    Kind.UPSTREAM_BROKE, "The engine broke off its answer."
-                ) from error
+                raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.") from error
             if not chunk:
                 return
             yield chunk
@@ -98,7 +121,7 @@ class UpstreamAnswer:
         trace: TracebackType | None,
     ) -> None:
         # Read to its end, aiohttp has already given the connection back; otherwise it is closed.
-        if not self._response.content.at_eof() or kind is not None:
+        if not self._detached and (kind is not None or not self._response.content.at_eof()):
             self._response.close()
 
 
@@ -118,19 +141,17 @@ class Upstream:
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
 
-    async def open(
-        self, url: str, headers: CIMultiDict[str], body: Sequence[bytes] | bytes
-    ) -> UpstreamAnswer:
+    async def open(self, url: str, headers: CIMultiDict[str], body: bytes) -> UpstreamAnswer:
         """POST ``body`` and wait for the answer's headers.
 
         Raises ``Rejection``: UPSTREAM_UNAVAILABLE where the engine cannot be reached (nothing was
         sent), UPSTREAM_TIMEOUT naming the deadline, UPSTREAM_BROKE for anything else.
         """
         loop = asyncio.get_running_loop()
-        data: bytes | AsyncIterator[bytes] = body if isinstance(body, bytes) else b"".join(body)
-        if isinstance(data, bytes) and len(data) > SLICE:
-            headers["Content-Length"] = str(len(data))
-            data = _slices(data)
+        data: bytes | AsyncIterator[bytes] = body
+        if len(body) > SLICE:
+            headers["Content-Length"] = str(len(body))
+            data = _slices(body)
         sent_at = loop.time()
         try:
             async with asyncio.timeout(self._deadlines.first_byte):

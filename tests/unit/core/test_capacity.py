@@ -27,9 +27,7 @@ def test_the_smallest_worker_rules():
 
 
 def test_the_smallest_dp_rank_rules():
-    snapshot = c.observe(
-        c.Snapshot(), c.Round({"a": (facts("a#0", 100), facts("a#1", 60))}), 0.0
-    )
+    snapshot = c.observe(c.Snapshot(), c.Round({"a": (facts("a#0", 100), facts("a#1", 60))}), 0.0)
     assert c.capacity(snapshot, c.Rules(), 0.0).tokens == 60
 
 

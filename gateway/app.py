@@ -1,0 +1,256 @@
+"""The composition root: settings become a running gateway. The only module that constructs."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from gateway.core import capacity, tenants
+from gateway.core.admission import Outcomes
+from gateway.edge.admin import Admin
+from gateway.edge.backends import Backend, Wiring
+from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
+from gateway.edge.discovery import Discovery
+from gateway.edge.forward import Forwarder
+from gateway.edge.handler import Handler, Runtime
+from gateway.edge.inspection import CheckPolicy
+from gateway.edge.metrics import Metrics
+from gateway.edge.probing import Prober
+from gateway.edge.record import Recorder
+from gateway.edge.server import Servers
+from gateway.edge.tasks import Tasks
+from gateway.edge.upstream import Deadlines, Upstream
+from gateway.limits.memory import MemoryLimiter
+from gateway.settings import Problem, Settings, SettingsError
+from gateway.settings import models as written
+
+PROBE_DEADLINE = 5.0  # seconds for one of our own questions to a worker
+FIRST_ROUND = 3.0  # seconds start-up waits for engines before it listens without their limits
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one configuration holds open; replaced whole on reload."""
+
+    settings: Settings
+    runtime: Runtime
+    upstream: Upstream
+    probing: aiohttp.ClientSession
+    executor: ThreadPoolExecutor
+    discovering: Tasks
+
+    async def close(self) -> None:
+        """Stop asking, hang up."""
+        await self.discovering.cancel()
+        await self.probing.close()
+        await self.upstream.close()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+class App:
+    """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``."""
+
+    def __init__(self, *, access_log: bool = True, tokenizers: Path | None = None) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._tokenizers = tokenizers
+        self._tasks = Tasks()
+        self._metrics = Metrics()
+        self._recorder = Recorder(self._metrics, self._clock, access=access_log)
+        self._limiter = MemoryLimiter(self._clock)
+        # Keys of caches and salts that no configuration gives: random, so nobody can know them.
+        self._secret = secrets.token_bytes(32)
+        self._generation: Generation | None = None
+        self._handler: Handler | None = None
+        self._servers: Servers | None = None
+
+    async def start(self, settings: Settings) -> None:
+        """Build, ask the engines once, listen.
+
+        Raises ``SettingsError`` for a tokenizer that cannot be loaded, ``OSError`` for an address
+        that is taken.
+        """
+        self._generation = await self._build(settings)
+        self._handler = Handler(self._generation.runtime, self._recorder, self._clock)
+        admin = Admin(self._handler, self._recorder, self._metrics, self._clock)
+        self._servers = Servers(self._handler, admin, self._tasks)
+        self._metrics.store_up.set(1)
+        await self._servers.start(settings.listen, settings.admin)
+
+    async def reload(self, settings: Settings) -> None:
+        """Serve new requests under ``settings``; those under way end under the old ones.
+
+        Addresses stay as they are. Raises ``SettingsError``; then nothing has changed.
+        """
+        old = self.generation
+        new = await self._build(settings)
+        self._generation = new
+        self.handler.runtime = new.runtime
+        self._tasks.spawn(self._retire(old), "retire")
+
+    async def drain(self) -> bool:
+        """Not ready, no new connections, and wait for what runs, as long as ``drain`` says."""
+        return await self.servers.drain(self.settings.drain)
+
+    async def stop(self) -> None:
+        """End everything, whatever state it is in."""
+        if self._servers is not None:
+            await self._servers.stop()
+        await self._tasks.cancel()
+        if self._generation is not None:
+            await self._generation.close()
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration in force."""
+        return self.generation.settings
+
+    @property
+    def generation(self) -> Generation:
+        """What runs now. Raises ``RuntimeError`` before ``start``."""
+        return _started(self._generation)
+
+    @property
+    def handler(self) -> Handler:
+        """The data plane's handler. Raises ``RuntimeError`` before ``start``."""
+        return _started(self._handler)
+
+    @property
+    def servers(self) -> Servers:
+        """The listeners. Raises ``RuntimeError`` before ``start``."""
+        return _started(self._servers)
+
+    @property
+    def data_url(self) -> str:
+        """Where clients go; the real port where 0 was asked."""
+        return f"http://{self.settings.listen.host}:{self.servers.data_port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where operators go."""
+        return f"http://{self.settings.admin.host}:{self.servers.admin_port}"
+
+    async def _retire(self, old: Generation) -> None:
+        """Close an old configuration once nothing can still run under it."""
+        await old.discovering.cancel()
+        while any(backend.in_flight for backend in old.runtime.backends):
+            await asyncio.sleep(1.0)
+        await old.close()
+
+    async def _build(self, settings: Settings) -> Generation:
+        executor = ThreadPoolExecutor(settings.counting.threads, "count")
+        threads = Threads(executor, settings.counting.inline_bytes, self._metrics)
+        counters = await load_counters(settings, self._tokenizers)
+        timeouts = settings.timeouts
+        upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        backends = tuple(
+            self._backend(entry, counters.get(entry.name), threads, probing)
+            for entry in settings.backends
+        )
+        forwarder = Forwarder(
+            upstream,
+            self._recorder,
+            self._tasks,
+            self._clock,
+            _check_policy(settings.integrity),
+            self._secret,
+        )
+        runtime = Runtime(
+            backends,
+            tenants.directory(settings),
+            self._limiter,
+            forwarder,
+            settings.body.max_bytes,
+            timeouts.body,
+        )
+        discovering = Tasks()
+        for backend in backends:
+            discovering.spawn(backend.discovery.run(), f"discovery {backend.name}")
+        await _first_round(backends)
+        return Generation(settings, runtime, upstream, probing, executor, discovering)
+
+    def _backend(
+        self,
+        entry: written.Backend,
+        counters: Counters | None,
+        threads: Threads,
+        probing: aiohttp.ClientSession,
+    ) -> Backend:
+        api_key = entry.api_key.get_secret_value() if entry.api_key else None
+        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        discovery = Discovery(
+            entry.name,
+            entry.url,
+            prober,
+            engine_name=entry.engine,
+            extra_workers=entry.workers,
+            refresh=entry.limit.refresh,
+            clock=self._clock,
+        )
+        measurer: Measurer
+        if counters is None:
+            measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
+        else:
+            measurer = LocalMeasurer(counters, threads, lambda: discovery.engine)
+        return Backend(
+            _wiring(entry, api_key, self._secret),
+            discovery,
+            measurer,
+            self._clock,
+            counting=counters.description if counters else {"tokenizer": "engine"},
+        )
+
+
+def _wiring(entry: written.Backend, api_key: str | None, process_secret: bytes) -> Wiring:
+    limit = entry.limit
+    written_secret = entry.salt_secret.get_secret_value() if entry.salt_secret else None
+    secret = written_secret.encode() if written_secret else process_secret
+
+    def salt(tenant: str) -> str:
+        return hmac.new(secret, tenant.encode(), "sha256").hexdigest()
+
+    return Wiring(
+        name=entry.name,
+        url=entry.url,
+        models=entry.models,
+        api_key=api_key,
+        rules=capacity.Rules(
+            limit.max_prompt_tokens, limit.margin, limit.stale_after, limit.allow_truncating_engine
+        ),
+        outcomes=Outcomes(limit.when_unknown == "allow", limit.when_uncountable == "allow"),
+        drain_on_disconnect=entry.on_disconnect == "drain",
+        salt=salt if entry.cache_salt == "per_tenant" else None,
+    )
+
+
+def _check_policy(integrity: written.Integrity) -> CheckPolicy:
+    return CheckPolicy(
+        block_on_usage=integrity.prompt_tokens.action == "block",
+        latency=integrity.latency.action,
+        sample=integrity.prompt_tokens.sample,
+    )
+
+
+async def _first_round(backends: tuple[Backend, ...]) -> None:
+    """Give engines that are up a moment to tell their limits; those that are not may come later."""
+    deadline = asyncio.get_running_loop().time() + FIRST_ROUND
+    while asyncio.get_running_loop().time() < deadline:
+        if all(backend.discovery.asked for backend in backends):
+            return
+        await asyncio.sleep(0.01)
+
+
+T = TypeVar("T")
+
+
+def _started(part: T | None) -> T:
+    if part is None:
+        raise RuntimeError("the gateway has not been started")
+    return part

@@ -1,0 +1,136 @@
+"""The deploy gate's judgement: may this engine, as it runs now, take traffic?
+
+It holds the incident's checklist against what the live workers say of themselves: pool against
+context with headroom, silent truncation, versions known to leak, the checksum on KV transfers.
+What is not exposed fails closed, with an outcome of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from math import ceil
+
+from gateway.core.capacity import Snapshot
+from gateway.engines import known_bad
+from gateway.types import WorkerFacts
+
+# Tokens of the context an engine may keep for itself: SGLang keeps 7, vLLM and llama.cpp 1.
+RESERVE = 64
+
+
+class Exit(IntEnum):
+    """Exit codes of the contract."""
+
+    PASS = 0
+    FAIL = 1
+    NOT_EXPOSED = 3
+
+
+class Level(StrEnum):
+    """How a finding counts: ``advice`` is for people and never blocks."""
+
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    NOT_EXPOSED = "not exposed"
+    ADVICE = "advice"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check of one worker, with its numbers in the text."""
+
+    check: str
+    worker: str
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings. ``context`` is what the pools were held against, tokens."""
+
+    findings: tuple[Finding, ...]
+    context: int | None
+    headroom: float
+
+    @property
+    def exit(self) -> Exit:
+        """A failure weighs more than what is not exposed: it is certain."""
+        levels = {finding.level for finding in self.findings}
+        if Level.FAIL in levels:
+            return Exit.FAIL
+        if Level.NOT_EXPOSED in levels or Level.PASS not in levels:
+            return Exit.NOT_EXPOSED
+        return Exit.PASS
+
+
+def evaluate(snapshot: Snapshot, *, context: int | None, headroom: float) -> Report:
+    """Judge every worker of a backend.
+
+    ``context`` is the length promised to users; None takes the largest any worker advertises.
+    """
+    advertised = [
+        fact.context_tokens
+        for seen in snapshot.workers.values()
+        for fact in seen.facts
+        if fact.context_tokens is not None
+    ]
+    held = context if context is not None else max(advertised, default=None)
+    findings: list[Finding] = []
+    for name, seen in snapshot.workers.items():
+        if seen.trouble is not None or not seen.facts:
+            reason = seen.trouble or "it states nothing"
+            findings.append(Finding("limit", name, Level.NOT_EXPOSED, reason))
+        for fact in seen.facts:
+            findings.extend(_judge(fact, held, headroom))
+    if not snapshot.workers:
+        findings.append(Finding("limit", "-", Level.NOT_EXPOSED, "no worker answers"))
+    return Report(tuple(findings), held, headroom)
+
+
+def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[Finding]:
+    worker = f"{fact.worker} ({fact.role})"
+    yield _pool(fact, worker, context, headroom)
+    yield _limit(fact, worker, context)
+    if fact.truncates:
+        yield Finding(
+            "truncation", worker, Level.FAIL, f"cuts long prompts in silence: {fact.truncates}"
+        )
+    else:
+        yield Finding("truncation", worker, Level.PASS, "refuses over-long prompts itself")
+    for text in known_bad.known_bad(fact):
+        yield Finding("version", worker, Level.FAIL, text)
+    for text in known_bad.advisories(fact):
+        yield Finding("version", worker, Level.ADVICE, text)
+    if fact.disaggregated and fact.kv_checksum is not True:
+        yield Finding(
+            "kv_checksum",
+            worker,
+            Level.ADVICE,
+            "KV transfers are not verified: start it with --disaggregation-enable-kv-checksum",
+        )
+
+
+def _pool(fact: WorkerFacts, worker: str, context: int | None, headroom: float) -> Finding:
+    if fact.pool_tokens is None or context is None:
+        missing = "KV pool" if fact.pool_tokens is None else "context"
+        return Finding("pool", worker, Level.NOT_EXPOSED, f"its {missing} is not exposed")
+    needed = ceil(context * headroom)
+    numbers = (
+        f"pool {fact.pool_tokens} tokens, context {context}, needs {needed} (headroom {headroom:g})"
+    )
+    return Finding(
+        "pool", worker, Level.PASS if fact.pool_tokens >= needed else Level.FAIL, numbers
+    )
+
+
+def _limit(fact: WorkerFacts, worker: str, context: int | None) -> Finding:
+    longest = fact.max_prompt_tokens
+    if longest is None:
+        return Finding("limit", worker, Level.NOT_EXPOSED, "its longest prompt is not exposed")
+    if context is not None and longest < context - RESERVE:
+        text = f"accepts prompts up to {longest} tokens of the {context} it should take"
+        return Finding("limit", worker, Level.FAIL, text)
+    return Finding("limit", worker, Level.PASS, f"accepts prompts up to {longest} tokens")

@@ -1,0 +1,151 @@
+"""The admin plane: health, readiness, metrics, status, incidents. Never on the data port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway import __version__
+from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
+from gateway.edge.backends import Backend
+from gateway.edge.handler import Handler
+from gateway.edge.metrics import Metrics
+from gateway.edge.record import Recorder
+
+JSON = "application/json"
+
+
+class Admin:
+    """Answers operators. Reads what the data plane holds; changes nothing."""
+
+    def __init__(
+        self, handler: Handler, recorder: Recorder, metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
+        self._handler = handler
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._started = clock()
+
+    def application(self) -> web.Application:
+        """Its routes."""
+        app = web.Application()
+        app.router.add_get("/healthz", self.healthz)
+        app.router.add_get("/readyz", self.readyz)
+        app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/status", self.status)
+        app.router.add_get("/incidents", self.incidents)
+        return app
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """The process lives; engines and stores have no say."""
+        return web.json_response({"status": "ok"})
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Every backend's limit is known (or need not be) and nothing drains."""
+        waiting = [
+            {"backend": backend.name, "reason": reason}
+            for backend in self._handler.runtime.backends
+            if (reason := _not_ready(backend)) is not None
+        ]
+        ready = not waiting and not self._handler.draining
+        body = {"ready": ready, "draining": self._handler.draining, "waiting_for": waiting}
+        return web.json_response(body, status=200 if ready else 503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The Prometheus scrape; gauges of limits are set now, from the snapshots."""
+        for backend in self._handler.runtime.backends:
+            self._set_gauges(backend)
+        return web.Response(
+            body=self._metrics.render(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """Everything an operator asks first, as JSON."""
+        body = {
+            "version": __version__,
+            "uptime_s": round(self._clock() - self._started, 1),
+            "draining": self._handler.draining,
+            "in_flight": self._handler.in_flight,
+            "backends": [self._backend(backend) for backend in self._handler.runtime.backends],
+            "incidents": len(self._recorder.incidents),
+        }
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
+    async def incidents(self, _request: web.Request) -> web.Response:
+        """The latest incidents, newest first: numbers and identities, no text."""
+        newest_first = list(reversed(self._recorder.incidents))
+        return web.Response(body=msgspec.json.encode(newest_first), content_type=JSON)
+
+    def _backend(self, backend: Backend) -> dict[str, Any]:
+        discovery = backend.discovery
+        return {
+            "name": backend.name,
+            "url": backend.wiring.url,
+            "engine": discovery.engine.name if discovery.engine else None,
+            "router": discovery.router.name if discovery.router else None,
+            "limit": _limit(backend),
+            "in_flight": backend.in_flight,
+            "counting": backend.counting,
+            "workers": [
+                _worker(name, seen, self._clock())
+                for name, seen in discovery.snapshot.workers.items()
+            ],
+            "contradictions": contradictions(discovery.snapshot),
+            "prefill_ceiling_tokens_per_s": backend.prefill.ceiling(),
+        }
+
+    def _set_gauges(self, backend: Backend) -> None:
+        metrics, name, now = self._metrics, backend.name, self._clock()
+        limit = backend.capacity()
+        metrics.effective_limit.labels(name).set(limit.tokens if isinstance(limit, Known) else -1)
+        state = 1 if isinstance(limit, Known) else -1 if isinstance(limit, Unsafe) else 0
+        metrics.backend_state.labels(name).set(state)
+        seen = backend.discovery.snapshot.workers.values()
+        ages = [now - word.at for word in seen if word.at is not None]
+        metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
+        for word in seen:
+            for fact in word.facts:
+                labels = (name, fact.worker, str(fact.role))
+                for gauge, value in (
+                    (metrics.prompt_limit, fact.max_prompt_tokens),
+                    (metrics.pool, fact.pool_tokens),
+                    (metrics.context, fact.context_tokens),
+                ):
+                    if value is not None:
+                        gauge.labels(*labels).set(value)
+
+
+def _not_ready(backend: Backend) -> str | None:
+    limit = backend.capacity()
+    if isinstance(limit, Unsafe):
+        return limit.reason
+    if isinstance(limit, Unknown) and not backend.wiring.outcomes.allow_unknown_limit:
+        return limit.reason
+    return None
+
+
+def _limit(backend: Backend) -> dict[str, Any]:
+    limit = backend.capacity()
+    if isinstance(limit, Known):
+        return {
+            "state": "known",
+            "max_prompt_tokens": limit.tokens,
+            "set_by": limit.worker,
+            "age_s": round(limit.age, 1),
+        }
+    return {"state": type(limit).__name__.lower(), "reason": limit.reason}
+
+
+def _worker(name: str, seen: Seen, now: float) -> dict[str, Any]:
+    return {
+        "worker": name,
+        "age_s": None if seen.at is None else round(now - seen.at, 1),
+        "trouble": seen.trouble,
+        "stated_limit": seen.stated,
+        "facts": [msgspec.to_builtins(fact) for fact in seen.facts],
+    }

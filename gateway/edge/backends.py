@@ -1,0 +1,97 @@
+"""One backend as the request path sees it: its limit now, its counter, its checks' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gateway.core import capacity
+from gateway.core.admission import Outcomes
+from gateway.core.latency import PrefillModel
+from gateway.core.prefixes import PrefixMemory
+from gateway.edge.counting import Measurer
+from gateway.edge.discovery import Discovery
+from gateway.engines.base import Traits
+from gateway.errors import Kind, Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What the operator set for a backend, as the request path needs it."""
+
+    name: str
+    url: str
+    models: tuple[str, ...]
+    api_key: str | None
+    rules: capacity.Rules
+    outcomes: Outcomes
+    drain_on_disconnect: bool
+    salt: Callable[[str], str] | None  # tenant id -> cache salt
+
+
+class Backend:
+    """An engine, or a router with engines behind it."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        discovery: Discovery,
+        measurer: Measurer,
+        clock: Callable[[], float],
+        *,
+        counting: Mapping[str, object] | None = None,
+        prefix_steps: int = 200_000,
+    ) -> None:
+        self.wiring = wiring
+        self.name = wiring.name
+        self.discovery = discovery
+        self.measurer = measurer
+        self.counting = counting or {}  # how it counts, for operators
+        self.prefill = PrefillModel()
+        self.prefixes = PrefixMemory(prefix_steps)
+        self.in_flight = 0
+        self._clock = clock
+
+    def capacity(self, model: str | None = None) -> capacity.Capacity:
+        """The longest prompt it may be sent now."""
+        return capacity.capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+
+    def serves(self, model: str) -> bool:
+        """Whether configuration sends this model here."""
+        return any(fnmatchcase(model, pattern) for pattern in self.wiring.models)
+
+    @property
+    def traits(self) -> Traits:
+        """The engine's peculiarities; none before it is known."""
+        engine = self.discovery.engine
+        return engine.traits if engine is not None else Traits()
+
+    def models(self) -> tuple[str, ...]:
+        """Model names its workers told."""
+        return tuple(
+            dict.fromkeys(
+                model
+                for seen in self.discovery.snapshot.workers.values()
+                for fact in seen.facts
+                for model in fact.models
+            )
+        )
+
+
+def choose(backends: Sequence[Backend], model: str) -> Backend:
+    """The backend for ``model``: one whose limit is known first, then the least loaded.
+
+    Raises ``Rejection`` (MODEL_NOT_FOUND) where no backend serves the model.
+    """
+    serving = [backend for backend in backends if backend.serves(model)]
+    if not serving:
+        raise Rejection(
+            Kind.MODEL_NOT_FOUND, "No backend of this gateway serves that model.", param="model"
+        )
+    if len(serving) == 1:
+        return serving[0]
+    return min(
+        serving,
+        key=lambda one: (not isinstance(one.capacity(model), capacity.Known), one.in_flight),
+    )

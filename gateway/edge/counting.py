@@ -1,0 +1,161 @@
+"""Counting off the event loop: short prompts in place, long ones on a few threads.
+
+A prompt's length is asked for in two strengths. ``measure`` answers just enough for admission:
+a proved bound where that settles it, else a count that stops once the limit is passed. ``exact``
+is the count the check of usage needs, run in the shadow of the engine's prefill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol, TypeVar
+
+from gateway.edge.metrics import Metrics
+from gateway.edge.probing import Prober
+from gateway.engines.base import Engine, OracleCall
+from gateway.types import (
+    Bounded,
+    Counted,
+    OpaquePrompt,
+    ParsedRequest,
+    Prompt,
+    PromptLength,
+    TextPrompt,
+    TokenIdPrompt,
+    Unverifiable,
+)
+
+T = TypeVar("T")
+
+# What a text can grow to before it is tokenised, in bytes: NFKC turns the 3 bytes of U+FDFA into
+# 33, the worst case in Unicode 16; no tokenizer makes more tokens than bytes of normalised text.
+NORMALISER_GROWTH = 11
+SPECIAL_TOKENS = 16
+
+
+class LocalCounter(Protocol):
+    """Synchronous counting with the model's own tokenizer (``gateway.tokens.counter``)."""
+
+    def bound(self, prompt: Prompt) -> Bounded | None:
+        """A proved upper bound without tokenising, or None."""
+
+    def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
+        """The exact count; ``AtLeast`` once an item passes ``stop_at``."""
+
+
+class Measurer(Protocol):
+    """Where a backend's prompt lengths come from: a local tokenizer, or the engine."""
+
+    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
+        """Enough to decide against ``limit``. Raises ``Rejection`` for ids no vocabulary has."""
+
+    async def exact(self, request: ParsedRequest) -> PromptLength:
+        """The exact count, or why there is none."""
+
+
+class Threads:
+    """Runs CPU work in place when it is small, else on the executor. Times it either way."""
+
+    def __init__(self, executor: Executor, inline_bytes: int, metrics: Metrics) -> None:
+        self._executor = executor
+        self.inline_bytes = inline_bytes
+        self._in_place = metrics.count_seconds.labels("in_place")
+        self._on_thread = metrics.count_seconds.labels("thread")
+
+    def in_place(self, work: Callable[[], T]) -> T:
+        """Run now, on the loop."""
+        started = time.perf_counter()
+        result = work()
+        self._in_place.observe(time.perf_counter() - started)
+        return result
+
+    async def on_thread(self, work: Callable[[], T]) -> T:
+        """Run on the executor; the time includes the wait for a free thread."""
+        started = time.perf_counter()
+        result = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        self._on_thread.observe(time.perf_counter() - started)
+        return result
+
+
+class LocalMeasurer:
+    """Counts with a tokenizer in this process."""
+
+    def __init__(self, counter: LocalCounter, threads: Threads) -> None:
+        self._counter = counter
+        self._threads = threads
+
+    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
+        """A small prompt is counted at once: that is cheaper than a bound and a shadow count."""
+        prompt = request.prompt
+        if self._small(request):
+            return self._threads.in_place(lambda: self._counter.count(prompt, limit))
+        return await self._threads.on_thread(lambda: self._enough(prompt, limit))
+
+    async def exact(self, request: ParsedRequest) -> PromptLength:
+        """The whole count."""
+        prompt = request.prompt
+        if self._small(request):
+            return self._threads.in_place(lambda: self._counter.count(prompt))
+        return await self._threads.on_thread(lambda: self._counter.count(prompt))
+
+    def _small(self, request: ParsedRequest) -> bool:
+        by_itself = isinstance(request.prompt, TokenIdPrompt)
+        return by_itself or len(request.raw) <= self._threads.inline_bytes
+
+    def _enough(self, prompt: Prompt, limit: int | None) -> PromptLength:
+        bound = self._counter.bound(prompt)
+        if bound is not None and (limit is None or bound.longest <= limit):
+            return bound
+        return self._counter.count(prompt, limit)
+
+
+class EngineMeasurer:
+    """Asks the engine's own tokeniser. Token-id prompts and short texts need no question."""
+
+    def __init__(self, url: str, prober: Prober, engine: Callable[[], Engine | None]) -> None:
+        self._url = url
+        self._prober = prober
+        self._engine = engine
+
+    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
+        """The byte bound of plain texts where it settles it, else the engine's count."""
+        prompt = request.prompt
+        if isinstance(prompt, TextPrompt):
+            bound = _byte_bound(prompt)
+            if limit is None or bound.longest <= limit:
+                return bound
+        return await self.exact(request)
+
+    async def exact(self, request: ParsedRequest) -> PromptLength:
+        """The engine's count; every failure to get one is ``Unverifiable`` and says which."""
+        prompt = request.prompt
+        if isinstance(prompt, TokenIdPrompt):
+            return Counted(prompt.lengths)
+        engine = self._engine()
+        if engine is None:
+            return Unverifiable("no_tokenizer", transient=True)
+        if isinstance(prompt, OpaquePrompt):
+            return Unverifiable(prompt.reason)
+        calls = engine.oracle(prompt, request.model)
+        if calls is None:
+            return Unverifiable("no_tokenizer", transient=True)
+        counts = await asyncio.gather(*(self._ask(call) for call in calls))
+        items = tuple(count for count in counts if count is not None)
+        if len(items) < len(calls):
+            return Unverifiable("engine_tokenizer", transient=True)
+        return Counted(items)
+
+    async def _ask(self, call: OracleCall) -> int | None:
+        answers = await self._prober.ask(self._url, (call.probe,))
+        return call.count(answers[call.probe])
+
+
+def _byte_bound(prompt: TextPrompt) -> Bounded:
+    bounds = [
+        NORMALISER_GROWTH * len(text.encode("utf-8", "surrogatepass")) + SPECIAL_TOKENS
+        for text in prompt.texts
+    ]
+    return Bounded(max(bounds, default=0), sum(bounds))

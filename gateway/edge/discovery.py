@@ -1,0 +1,169 @@
+"""Keeps asking a backend's workers what they hold, and publishes one immutable snapshot.
+
+There is one ``Discovery`` a backend and so one prober a process; the request path only reads
+``snapshot`` and ``engine``. What to ask and how to read it is the adapters' (``gateway.engines``),
+what follows from it is ``gateway.core.capacity``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gateway.core import capacity
+from gateway.edge.probing import Prober
+from gateway.engines import detect
+from gateway.engines.base import Answers, Engine, Probe, Router, Unreadable, WorkerRef
+from gateway.types import Role, WorkerFacts
+
+log = logging.getLogger(__name__)
+
+Word = tuple[WorkerFacts, ...] | capacity.Silent
+
+
+class Discovery:
+    """Asks one backend, and every worker behind it, each ``refresh`` seconds.
+
+    ``engine_name`` is an adapter's name or ``auto``; ``extra_workers`` are URLs the operator
+    names because no router tells them. ``clock`` gives monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        prober: Prober,
+        *,
+        engine_name: str = "auto",
+        extra_workers: Sequence[str] = (),
+        refresh: float = 10.0,
+        clock: Callable[[], float],
+    ) -> None:
+        self._name = name
+        self._url = url
+        self._prober = prober
+        self._named = None if engine_name == "auto" else detect.by_name(engine_name)
+        self._extra = tuple(WorkerRef(worker) for worker in extra_workers)
+        self._refresh = refresh
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._known: dict[str, Engine] = {}
+        self._troubles: dict[str, str] = {}
+        self.snapshot = capacity.Snapshot()
+        self.engine: Engine | None = self._named
+        self.router: Router | None = None
+
+    async def run(self) -> None:
+        """Ask for ever. A round never fails; what it could not learn is in the snapshot."""
+        while True:
+            await self.round()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._refresh):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def ask_soon(self) -> None:
+        """Something suggests that the engine changed: do not wait for the next refresh."""
+        self._wake.set()
+
+    def learned_limit(self, stated: int) -> None:
+        """The engine refused a prompt naming this limit: hold to it, and look again."""
+        before = capacity.contradictions(self.snapshot)
+        self.snapshot = capacity.learn(self.snapshot, stated)
+        for line in capacity.contradictions(self.snapshot):
+            if line not in before:
+                log.warning("backend %s: %s", self._name, line)
+        self.ask_soon()
+
+    async def round(self) -> None:
+        """One round over the front and all workers, folded into ``snapshot``."""
+        front = await self._prober.ask(self._url, self._questions(self._url))
+        router = detect.detect_router(front)
+        words: dict[str, Word] = {}
+        complete = True
+        if router is not None:
+            self.router = router
+            complete = await self._behind(router, front, words)
+        elif self.router is not None and _silent(front):
+            complete = False  # the router that was here does not answer now
+        else:
+            self.router = None
+            words[self._url] = await self._read(self._url, front)
+        words.update(await self._ask_each(self._extra))
+        for worker, word in words.items():
+            self._report(worker, word.reason if isinstance(word, capacity.Silent) else None)
+        self.snapshot = capacity.observe(
+            self.snapshot, capacity.Round(words, complete), self._clock()
+        )
+
+    async def _behind(self, router: Router, front: Answers, words: dict[str, Word]) -> bool:
+        """The words of a router's workers; whether its list of them can be trusted."""
+        told = router.workers(front)
+        if isinstance(told, Unreadable):
+            self._report(self._url, told.reason)
+            if not self._extra and not self.snapshot.workers:
+                words[self._url] = capacity.Silent(told.reason)
+            return False
+        self._report(self._url, None)
+        words.update(await self._ask_each(told))
+        return True
+
+    async def _ask_each(self, refs: Sequence[WorkerRef]) -> dict[str, Word]:
+        words = await asyncio.gather(*(self._ask(ref) for ref in refs))
+        return {ref.url: word for ref, word in zip(refs, words, strict=True)}
+
+    async def _ask(self, ref: WorkerRef) -> Word:
+        word = await self._read(ref.url, await self._prober.ask(ref.url, self._questions(ref.url)))
+        if isinstance(word, capacity.Silent) or ref.role == Role.REGULAR:
+            return word
+        return tuple(
+            replace(fact, role=Role(ref.role)) if fact.role is Role.REGULAR else fact
+            for fact in word
+        )
+
+    def _questions(self, url: str) -> tuple[Probe, ...]:
+        """All there are until the engine is known, then its own and the routers'."""
+        engine = self._named or self._known.get(url)
+        if engine is None:
+            return detect.detection_probes()
+        return (*detect.router_probes(), *engine.probes)
+
+    async def _read(self, url: str, answers: Answers) -> Word:
+        """What a worker's answers say. A known one that sounds different is asked from anew."""
+        engine = self._named or self._known.get(url)
+        if engine is None:
+            engine = next((one for one in detect.ENGINES if one.recognises(answers)), None)
+        elif self._named is None and not engine.recognises(answers) and not _silent(answers):
+            del self._known[url]
+            return await self._read(url, await self._prober.ask(url, detect.detection_probes()))
+        if engine is None:
+            return capacity.Silent(_reasons(answers) or "no engine this version knows answers here")
+        self._known[url] = self.engine = engine
+        word = engine.read(url, answers)
+        return capacity.Silent(word.reason) if isinstance(word, Unreadable) else word
+
+    def _report(self, worker: str, trouble: str | None) -> None:
+        """One log line a change of state, not one a round."""
+        if trouble == self._troubles.get(worker):
+            return
+        if trouble is None:
+            del self._troubles[worker]
+            log.info("backend %s: worker %s answers again", self._name, worker)
+        else:
+            self._troubles[worker] = trouble
+            log.warning("backend %s: worker %s: %s", self._name, worker, trouble)
+
+
+def _silent(answers: Answers) -> bool:
+    return all(answer.status == 0 for answer in answers.values())
+
+
+def _reasons(answers: Answers) -> str:
+    """Why nothing answered; empty where something did."""
+    if not _silent(answers):
+        return ""
+    reasons = {answer.body.decode("utf-8", "replace") for answer in answers.values()}
+    return ", ".join(sorted(reasons))

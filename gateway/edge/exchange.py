@@ -1,0 +1,67 @@
+"""One request's story, filled in along the path and told once at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.errors import Rejection
+from gateway.types import AtLeast, Bounded, CheckResult, Counted, Observation, PromptLength
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is known of a request so far. Never holds prompt text, answers or keys.
+
+    Times are seconds of the loop's clock.
+    """
+
+    request_id: str
+    started: float
+    path: str
+    query: str = ""
+    dialect: str = "none"
+    tenant: str = "none"
+    backend: str = "none"
+    stream: bool = False
+    length: PromptLength | None = None
+    limit: int | None = None
+    forwarded_at: float | None = None
+    ttft: float | None = None
+    status: int = 0
+    refusal: Rejection | None = None
+    observation: Observation | None = None
+    checks: list[CheckResult] = field(default_factory=list)
+    bytes_out: int = 0
+    client_gone: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    settled_elsewhere: bool = False  # a task still counts; it writes the record
+
+    @property
+    def outcome(self) -> str:
+        """A fixed word for metrics: why it was refused, or how the answer ended."""
+        if self.refusal is not None:
+            return self.refusal.kind.code
+        if self.client_gone:
+            return "client_gone"
+        if self.observation is not None:
+            return str(self.observation.ending)
+        return "answered"
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Our exact count, where there is one."""
+        return self.length.total if isinstance(self.length, Counted) else None
+
+    def answer_headers(self) -> dict[str, str]:
+        """What every answer carries: our id, the count or its bound, the limit, the quotas."""
+        headers = {"x-request-id": self.request_id, **self.headers}
+        match self.length:
+            case Counted():
+                headers["x-poolgate-prompt-tokens"] = str(self.length.total)
+            case Bounded(_, total):
+                headers["x-poolgate-prompt-tokens"] = f"<={total}"
+            case AtLeast(longest):
+                headers["x-poolgate-prompt-tokens"] = f">={longest}"
+        if self.limit is not None:
+            headers["x-poolgate-limit"] = str(self.limit)
+        return headers

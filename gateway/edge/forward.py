@@ -1,0 +1,187 @@
+"""From an admitted request to its answer: open the engine, inspect what comes, pass it on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.core.tenants import Tenant
+from gateway.dialects import wire
+from gateway.dialects.base import AnswerReader, Dialect
+from gateway.edge import relay
+from gateway.edge.backends import Backend
+from gateway.edge.exchange import Exchange
+from gateway.edge.inspection import CheckPolicy, Inspection
+from gateway.edge.probing import join
+from gateway.edge.record import Recorder
+from gateway.edge.tasks import Tasks
+from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
+from gateway.errors import Rejection
+from gateway.types import Bounded, ParsedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An admitted request on its way: ``body`` are the bytes for the engine."""
+
+    request: web.BaseRequest
+    dialect: Dialect
+    parsed: ParsedRequest
+    tenant: Tenant
+    backend: Backend
+    body: bytes
+    exchange: Exchange
+
+
+class Forwarder:
+    """Carries calls to engines. Holds what all calls share."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        recorder: Recorder,
+        tasks: Tasks,
+        clock: Callable[[], float],
+        checks: CheckPolicy,
+        prefix_secret: bytes,
+    ) -> None:
+        self._upstream = upstream
+        self._recorder = recorder
+        self._tasks = tasks
+        self._clock = clock
+        self._checks = checks
+        self._prefix_secret = prefix_secret
+
+    async def forward(self, call: Call) -> web.StreamResponse:
+        """The engine's answer, inspected. Raises ``Rejection`` where there is none to give."""
+        exchange, backend = call.exchange, call.backend
+        shadow = None
+        if isinstance(exchange.length, Bounded):
+            shadow = self._tasks.spawn(backend.measurer.exact(call.parsed), "shadow count")
+        inspection = Inspection(
+            call.parsed,
+            backend,
+            exchange,
+            self._checks,
+            self._recorder,
+            shadow,
+            hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256"),
+        )
+        backend.in_flight += 1
+        try:
+            return await self._answer(call, inspection)
+        finally:
+            backend.in_flight -= 1
+            await self._conclude(exchange, inspection)
+
+    async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
+        async with await self._open(call) as answer:
+            passage = self._passage(call, answer, inspection)
+            try:
+                if passage.streams:
+                    return await relay.pass_stream(passage)
+                response = await relay.pass_whole(passage)
+                if response.status >= 400:
+                    _refused_by_engine(call.backend, response)
+                return response
+            except (asyncio.CancelledError, relay.ClientGone):
+                if call.backend.wiring.drain_on_disconnect:
+                    self._tasks.spawn(relay.read_out(answer.detach(), passage.reader), "drain")
+                raise
+            finally:
+                call.exchange.observation = passage.reader.result()
+
+    def _passage(self, call: Call, answer: UpstreamAnswer, inspection: Inspection) -> relay.Passage:
+        headers = answer.headers()
+        headers.update(call.exchange.answer_headers())
+        return relay.Passage(
+            request=call.request,
+            answer=answer,
+            reader=_reader(call, answer),
+            inspection=inspection,
+            dialect=call.dialect,
+            exchange=call.exchange,
+            headers=headers,
+            clock=self._clock,
+        )
+
+    async def _open(self, call: Call) -> UpstreamAnswer:
+        """The engine's answer as soon as it begins.
+
+        Under ``on_disconnect: drain`` a client that leaves during prefill does not cancel it:
+        cancelling there is what corrupts other requests on some prefill/decode engines.
+        """
+        exchange, backend = call.exchange, call.backend
+        url = join(backend.wiring.url, exchange.path)
+        if exchange.query:
+            url += "?" + exchange.query
+        headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
+        exchange.forwarded_at = self._clock()
+        opening = self._upstream.open(url, headers, call.body)
+        try:
+            if not backend.wiring.drain_on_disconnect:
+                return await opening
+            task = self._tasks.spawn(opening, "open")
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                self._tasks.spawn(self._drain(task, call), "drain")
+                raise
+        except Rejection:
+            backend.discovery.ask_soon()
+            raise
+
+    async def _drain(self, opening: asyncio.Task[UpstreamAnswer], call: Call) -> None:
+        with contextlib.suppress(Rejection):
+            answer = await opening
+            await relay.read_out(answer, _reader(call, answer))
+
+    async def _conclude(self, exchange: Exchange, inspection: Inspection) -> None:
+        """Judge what is left; a count still being made does not keep the client waiting."""
+        if inspection.counting:
+            exchange.settled_elsewhere = True
+            self._tasks.spawn(self._settle(exchange, inspection), "settle")
+        else:
+            await inspection.finish()
+
+    async def _settle(self, exchange: Exchange, inspection: Inspection) -> None:
+        try:
+            await inspection.finish()
+        finally:
+            self._recorder.write(exchange)
+
+
+def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
+    return call.dialect.reader(
+        call.parsed,
+        status=answer.status,
+        content_type=answer.content_type,
+        content_encoding=answer.content_encoding,
+    )
+
+
+def _refused_by_engine(backend: Backend, response: web.Response) -> None:
+    """The engine refused what we admitted: learn the limit it states, if it is for length."""
+    engine = backend.discovery.engine
+    body = response.body if isinstance(response.body, bytes) else b""
+    stated = engine.stated_limit(response.status, body) if engine is not None else None
+    if stated is None:
+        return
+    if stated.max_prompt_tokens is not None:
+        backend.discovery.learned_limit(stated.max_prompt_tokens)
+    else:
+        backend.discovery.ask_soon()
+
+
+def salted(backend: Backend, tenant: Tenant, parsed: ParsedRequest) -> wire.Edits:
+    """The edit that keeps this tenant's prefix cache its own, where engine and dialect have one."""
+    field = backend.traits.salt_fields.get(parsed.dialect)
+    if field is None or backend.wiring.salt is None:
+        return {}
+    salt = backend.wiring.salt(tenant.id)[: backend.traits.salt_max_chars]
+    return {field: wire.encode(salt)}

@@ -1,0 +1,142 @@
+"""The data plane's one handler: the straight line, and the one rescue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.core.admission import decide, effective_limit
+from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
+from gateway.dialects import isolation, routes, wire
+from gateway.edge import models, relay
+from gateway.edge.backends import Backend, choose
+from gateway.edge.bodies import read_body
+from gateway.edge.exchange import Exchange
+from gateway.edge.forward import Call, Forwarder, salted
+from gateway.edge.leases import leased
+from gateway.edge.record import Recorder
+from gateway.errors import Kind, Rejection
+from gateway.limits.base import Limiter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One configuration, running. A request holds on to the one it began with."""
+
+    backends: tuple[Backend, ...]
+    tenants: TenantDirectory
+    limiter: Limiter
+    forwarder: Forwarder
+    max_body_bytes: int
+    body_deadline: float
+
+
+class Handler:
+    """Serves the data plane. ``runtime`` is replaced whole on reload."""
+
+    def __init__(self, runtime: Runtime, recorder: Recorder, clock: Callable[[], float]) -> None:
+        self.runtime = runtime
+        self.draining = False
+        self.in_flight = 0
+        self._recorder = recorder
+        self._clock = clock
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One exchange: the line, the rescue, the record."""
+        path, _, query = request.raw_path.partition("?")
+        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), path, query)
+        self.in_flight += 1
+        try:
+            return await self._serve(request, exchange)
+        except Rejection as refusal:
+            return _refuse(exchange, request.method, refusal)
+        except (asyncio.CancelledError, relay.ClientGone):
+            exchange.client_gone = True
+            raise
+        except Exception as error:
+            # A bug. Its message may quote a prompt, so only type and place are told.
+            log.error(  # noqa: TRY400
+                "request %s failed: %s", exchange.request_id, _where(error)
+            )
+            broken = Rejection(Kind.INTERNAL, "The gateway failed to serve this request.")
+            return _refuse(exchange, request.method, broken)
+        finally:
+            self.in_flight -= 1
+            if not exchange.settled_elsewhere:
+                self._recorder.write(exchange)
+
+    async def _serve(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        """The straight line. Each step raises ``Rejection`` where it ends the request."""
+        runtime = self.runtime
+        dialect = routes.match(request.method, exchange.path)
+        if dialect is None and (request.method, exchange.path) != models.ROUTE:
+            raise Rejection(Kind.NOT_FOUND, "There is no such endpoint here.")
+        tenant = identify(tuple(request.headers.items()), runtime.tenants)
+        exchange.tenant = tenant.id
+        if dialect is None:
+            return _json(exchange, 200, models.listing(runtime.backends, tenant))
+        exchange.dialect = dialect.name
+        raw = await read_body(request, runtime.max_body_bytes, runtime.body_deadline)
+        parsed = dialect.parse(exchange.path, raw)
+        exchange.stream = parsed.stream
+        isolated = isolation.isolation_edits(parsed.body)
+        backend = _backend_for(runtime, tenant, parsed.model)
+        exchange.backend = backend.name
+        limit = effective_limit(
+            backend.capacity(parsed.model),
+            tenant.policy.max_prompt_tokens,
+            backend.wiring.outcomes,
+        )
+        exchange.limit = limit.tokens if limit else None
+        exchange.length = await backend.measurer.measure(parsed, exchange.limit)
+        decide(exchange.length, limit, backend.wiring.outcomes)
+        async with leased(runtime.limiter, tenant, parsed, exchange):
+            edits = {**isolated, **dialect.edits(parsed), **salted(backend, tenant, parsed)}
+            body = wire.apply_edits(parsed.raw, edits)
+            return await runtime.forwarder.forward(
+                Call(request, dialect, parsed, tenant, backend, body, exchange)
+            )
+
+
+def _backend_for(runtime: Runtime, tenant: Tenant, model: str) -> Backend:
+    if not allowed(tenant, model):
+        raise Rejection(Kind.MODEL_NOT_ALLOWED, "This key may not use that model.", param="model")
+    return choose(runtime.backends, model)
+
+
+def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:
+    """The one place where a refusal becomes a response."""
+    exchange.refusal = refusal
+    dialect = routes.match(method, exchange.path) or routes.DEFAULT
+    answer = dialect.error(refusal)
+    response = _json(exchange, answer.status, answer.body)
+    if refusal.retry_after is not None:
+        response.headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.kind is Kind.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _json(exchange: Exchange, status: int, body: bytes) -> web.Response:
+    exchange.status = status
+    return web.Response(
+        status=status,
+        body=body,
+        content_type="application/json",
+        headers=exchange.answer_headers(),
+    )
+
+
+def _where(error: Exception) -> str:
+    """An exception's type and place."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places}"

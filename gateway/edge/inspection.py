@@ -1,0 +1,169 @@
+"""The checks of one answer, at the two moments they can act: before its first byte, at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.core import latency, prefixes, spotcheck
+from gateway.edge.backends import Backend
+from gateway.edge.exchange import Exchange
+from gateway.edge.record import Recorder
+from gateway.errors import Kind, Rejection
+from gateway.types import (
+    Bounded,
+    CheckResult,
+    Counted,
+    Ending,
+    Observation,
+    ParsedRequest,
+    PromptLength,
+    Verdict,
+)
+
+_PROMPT_MEMBERS = ("tools", "system", "instructions", "messages", "input", "prompt", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """What the operator wants checked, and what a suspect finding does.
+
+    ``block`` and ``hold`` withhold the answer; ``flag`` records it. ``sample`` is the share of
+    answers whose usage is compared, 0 to 1.
+    """
+
+    block_on_usage: bool = False
+    latency: str = "hold"  # off | flag | hold
+    sample: float = 1.0
+
+
+class Inspection:
+    """Judges one answer. ``shadow`` is the exact count still being made, if admission had a bound.
+
+    Withholding raises ``Rejection`` (WITHHELD) with the incident's id.
+    """
+
+    def __init__(
+        self,
+        request: ParsedRequest,
+        backend: Backend,
+        exchange: Exchange,
+        policy: CheckPolicy,
+        recorder: Recorder,
+        shadow: asyncio.Task[PromptLength] | None,
+        tenant_key: bytes,
+    ) -> None:
+        self._request = request
+        self._backend = backend
+        self._exchange = exchange
+        self._policy = policy
+        self._recorder = recorder
+        self._shadow = shadow
+        self._uncached: int | None = None
+        self._tenant_key = tenant_key
+        # The id is random, so a slice of it decides alike on every replica and in the record.
+        self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
+
+    async def first_byte(self, ttft: float) -> None:
+        """Physics, before anything is released."""
+        self._exchange.ttft = ttft
+        if self._policy.latency == "off" or not self._request.generates:
+            return
+        self._uncached = await self._uncached_tokens()
+        result = latency.judge_ttft(self._backend.prefill, self._uncached, ttft)
+        self._exchange.checks.append(result)
+        if result.verdict is Verdict.MISMATCH and self._policy.latency == "hold":
+            raise self._withhold(result)
+
+    async def whole(self, seen: Observation) -> None:
+        """A complete, unstreamed answer that has not been released: usage may still block it."""
+        if self._policy.block_on_usage:
+            await self._judge_usage(seen)
+
+    @property
+    def counting(self) -> bool:
+        """Whether the exact count is still being made."""
+        return self._shadow is not None and not self._shadow.done()
+
+    async def finish(self) -> None:
+        """The answer is over: what was not judged yet is judged, for the record only."""
+        seen = self._exchange.observation
+        if seen is None:
+            return
+        if not any(check.check == spotcheck.CHECK for check in self._exchange.checks):
+            await self._judge_usage(seen, act=False)
+        self._learn(seen)
+
+    async def _judge_usage(self, seen: Observation, *, act: bool = True) -> None:
+        if not self._sampled:
+            return
+        if not seen.scanned or seen.ending is not Ending.COMPLETE:
+            reason = str(seen.ending) if seen.scanned else "not_scanned"
+            result = CheckResult(spotcheck.CHECK, Verdict.UNVERIFIABLE, reason)
+        else:
+            result = spotcheck.judge_prompt_tokens(
+                await self._length(),
+                seen.usage,
+                first_only=self._backend.traits.usage_first_only,
+            )
+        self._exchange.checks.append(result)
+        if result.suspect:
+            if act:
+                raise self._withhold(result)
+            self._recorder.incident(spotcheck.CHECK, self._exchange, result)
+
+    async def _length(self) -> PromptLength:
+        if self._shadow is not None:
+            self._exchange.length = await self._shadow
+        assert self._exchange.length is not None  # noqa: S101 - admission ran first
+        return self._exchange.length
+
+    async def _uncached_tokens(self) -> int | None:
+        """Our count less what this tenant's earlier prompts may have left in the cache.
+
+        The shared share is taken by bytes of the prompt's JSON, an estimate; the check's margin
+        of two covers the difference in bytes a token between the two parts.
+        """
+        length = self._exchange.length
+        worth_counting = self._backend.prefill.min_tokens
+        if isinstance(length, Bounded) and length.total >= worth_counting:
+            length = await self._length()
+        if not isinstance(length, Counted):
+            return length.total if isinstance(length, Bounded) else None
+        if length.total < worth_counting // 4:
+            return length.total
+        text = prompt_bytes(self._request)
+        if not text:
+            return length.total
+        hashes = prefixes.chain(text, self._tenant_key)
+        known = self._backend.prefixes.known_bytes(hashes)
+        self._backend.prefixes.remember(hashes)
+        return int(length.total * max(0.0, 1 - known / len(text)))
+
+    def _learn(self, seen: Observation) -> None:
+        """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill."""
+        exchange = self._exchange
+        if (
+            exchange.stream
+            and exchange.ttft is not None
+            and self._uncached is not None
+            and seen.ending is Ending.COMPLETE
+            and not any(check.suspect for check in exchange.checks)
+        ):
+            self._backend.prefill = self._backend.prefill.learned(self._uncached, exchange.ttft)
+
+    def _withhold(self, finding: CheckResult) -> Rejection:
+        incident = self._recorder.incident(finding.check, self._exchange, finding)
+        return Rejection(
+            Kind.WITHHELD,
+            "The response was withheld by an integrity check. Retry.",
+            incident=incident,
+        )
+
+
+def prompt_bytes(request: ParsedRequest) -> bytes:
+    """The prompt-bearing members of the body, in the order engines render them."""
+    body = request.body
+    return msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])

@@ -1,0 +1,105 @@
+"""One record an exchange, once, whatever happened: metrics, a log line, incidents."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gateway.edge.exchange import Exchange
+from gateway.edge.metrics import Metrics
+from gateway.types import CheckResult
+
+access_log = logging.getLogger("poolgate.access")
+incident_log = logging.getLogger("poolgate.incident")
+
+
+class Recorder:
+    """Writes what the exchange was to metrics and logs. Never text, never keys."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float], *, access: bool) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._access = access
+        self.incidents: deque[dict[str, Any]] = deque(maxlen=1000)
+
+    def write(self, exchange: Exchange) -> None:
+        """The exchange is over."""
+        metrics = self._metrics
+        metrics.requests.labels(
+            exchange.dialect, exchange.backend, exchange.tenant, exchange.outcome
+        ).inc()
+        if exchange.refusal is not None:
+            metrics.rejections.labels(exchange.refusal.kind.code).inc()
+            self._cost_of_refusal(exchange)
+        if exchange.forwarded_at is not None:
+            metrics.overhead_seconds.observe(exchange.forwarded_at - exchange.started)
+        if exchange.ttft is not None and exchange.stream:
+            metrics.ttft.labels(exchange.backend).observe(exchange.ttft)
+        self._usage(exchange)
+        for check in exchange.checks:
+            metrics.checks.labels(check.check, check.verdict).inc()
+            if check.suspect:
+                metrics.suspects.labels(check.check, exchange.backend).inc()
+        if self._access:
+            access_log.info("%s", msgspec.json.encode(self._line(exchange)).decode())
+
+    def incident(self, kind: str, exchange: Exchange, finding: CheckResult) -> str:
+        """Open an incident; its id goes to the client, its evidence stays here."""
+        incident = {
+            "id": f"inc_{secrets.token_hex(8)}",
+            "kind": kind,
+            "request_id": exchange.request_id,
+            "backend": exchange.backend,
+            "tenant": exchange.tenant,
+            "prompt_tokens": exchange.prompt_tokens,
+            "ttft_s": exchange.ttft,
+            "bytes_released": exchange.bytes_out,
+            "finding": msgspec.to_builtins(finding),
+        }
+        self.incidents.append(incident)
+        self._metrics.incidents.labels(kind).inc()
+        incident_log.warning("%s", msgspec.json.encode(incident).decode())
+        return str(incident["id"])
+
+    def _cost_of_refusal(self, exchange: Exchange) -> None:
+        refusal = exchange.refusal
+        if refusal is not None and (too_long := refusal.too_long) is not None:
+            self._metrics.refused_for_length.labels(exchange.backend, too_long.limited_by).inc(
+                too_long.tokens
+            )
+
+    def _usage(self, exchange: Exchange) -> None:
+        usage = exchange.observation.usage if exchange.observation else None
+        if usage is None:
+            return
+        for kind, tokens in (
+            ("input", usage.prompt_tokens),
+            ("output", usage.completion_tokens),
+            ("cached", usage.cached_tokens),
+        ):
+            if tokens:
+                self._metrics.token_usage.labels(exchange.backend, kind).inc(tokens)
+
+    def _line(self, exchange: Exchange) -> dict[str, Any]:
+        usage = exchange.observation.usage if exchange.observation else None
+        return {
+            "request_id": exchange.request_id,
+            "tenant": exchange.tenant,
+            "backend": exchange.backend,
+            "dialect": exchange.dialect,
+            "stream": exchange.stream,
+            "status": exchange.status,
+            "outcome": exchange.outcome,
+            "prompt_tokens": exchange.prompt_tokens,
+            "reported_prompt_tokens": usage.prompt_tokens if usage else None,
+            "completion_tokens": usage.completion_tokens if usage else None,
+            "limit": exchange.limit,
+            "ttft_s": exchange.ttft,
+            "duration_s": round(self._clock() - exchange.started, 6),
+            "checks": {check.check: str(check.verdict) for check in exchange.checks},
+        }

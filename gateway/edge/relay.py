@@ -1,0 +1,131 @@
+"""Passing an engine's answer to the client: whole answers after their checks, streams as they come.
+
+What has left cannot be called back, so the two ways differ in where a check can still act: a
+whole answer is held until it was judged, a stream only until its first byte was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from gateway.dialects.base import AnswerReader, Dialect
+from gateway.edge.exchange import Exchange
+from gateway.edge.inspection import Inspection
+from gateway.edge.upstream import UpstreamAnswer
+from gateway.errors import Kind, Rejection
+from gateway.types import Ending
+
+EVENT_STREAM = "text/event-stream"
+
+
+class ClientGone(Exception):
+    """The client hung up while its answer was being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One answer on its way through: where from, where to, and who looks at it."""
+
+    request: web.BaseRequest
+    answer: UpstreamAnswer
+    reader: AnswerReader
+    inspection: Inspection
+    dialect: Dialect
+    exchange: Exchange
+    headers: CIMultiDict[str]
+    clock: Callable[[], float]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the engine streams; it may not although it was asked to."""
+        return self.answer.status < 400 and self.answer.content_type.startswith(EVENT_STREAM)
+
+    @property
+    def since_sent(self) -> float:
+        """Seconds since the request went to the engine."""
+        return self.clock() - self.answer.sent_at
+
+
+async def pass_whole(passage: Passage) -> web.Response:
+    """Read it all, judge it, release it. Raises ``Rejection`` where it broke or is withheld."""
+    answer, reader = passage.answer, passage.reader
+    parts: list[bytes] = []
+    async for chunk in answer.chunks():
+        if not parts and answer.status < 400:
+            await passage.inspection.first_byte(passage.since_sent)
+        parts.append(reader.receive(chunk))
+    parts.append(reader.end())
+    await passage.inspection.whole(reader.result())
+    passage.exchange.status = answer.status
+    body = b"".join(parts)
+    passage.exchange.bytes_out = len(body)
+    return web.Response(status=answer.status, headers=passage.headers, body=body)
+
+
+async def pass_stream(passage: Passage) -> web.StreamResponse:
+    """Release each chunk as it comes, once the first one was judged.
+
+    Before the first byte a failure is raised as ``Rejection`` and gets an ordinary error answer;
+    after it, the client gets an error event and an aborted connection, never a clean end: an
+    answer that was cut must not look complete.
+    """
+    reader, exchange = passage.reader, passage.exchange
+    chunks = passage.answer.chunks()
+    first = await anext(chunks, b"")
+    await passage.inspection.first_byte(passage.since_sent)
+    response = web.StreamResponse(status=passage.answer.status, headers=passage.headers)
+    await _to_client(response.prepare(passage.request))
+    exchange.status = response.status
+    try:
+        async for chunk in _with_first(first, chunks):
+            if ready := reader.receive(chunk):
+                await _to_client(response.write(ready))
+                exchange.bytes_out += len(ready)
+        rest = reader.end()
+    except Rejection as refusal:
+        return await _break_off(passage, response, b"", refusal)
+    if reader.result().ending is Ending.TRUNCATED:
+        cut = Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.")
+        return await _break_off(passage, response, rest, cut)
+    exchange.bytes_out += len(rest)
+    await _to_client(response.write_eof(rest))
+    return response
+
+
+async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:
+    """Read an answer nobody waits for any more to its end (``on_disconnect: drain``)."""
+    with contextlib.suppress(Rejection):
+        async with answer:
+            async for chunk in answer.chunks():
+                reader.receive(chunk)
+            reader.end()
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for chunk in rest:
+        yield chunk
+
+
+async def _break_off(
+    passage: Passage, response: web.StreamResponse, rest: bytes, why: Rejection
+) -> web.StreamResponse:
+    """Say why, then close without the terminating chunk."""
+    with contextlib.suppress(ConnectionError):
+        await response.write(rest + passage.dialect.stream_error(why))
+    if passage.request.transport is not None:
+        passage.request.transport.close()
+    return response
+
+
+async def _to_client(writing: Awaitable[object]) -> None:
+    try:
+        await writing
+    except ConnectionError as error:
+        raise ClientGone from error
