@@ -8,7 +8,7 @@ from gateway.settings.models import (
     Settings,
     Tenant,
 )
-from gateway.settings.parse import for_backend, parse
+from gateway.settings.parse import for_backend, parse, with_addresses
 from gateway.settings.problems import Problem, SettingsError
 from gateway.settings.sources import NoSecrets, SecretSource
 from gateway.settings.units import HostPort
@@ -27,4 +27,5 @@ __all__ = [
     "explain",
     "for_backend",
     "parse",
+    "with_addresses",
 ]

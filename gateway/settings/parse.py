@@ -17,6 +17,7 @@ from gateway.settings.models import Settings
 from gateway.settings.problems import Problem, SettingsError
 from gateway.settings.schema import entries
 from gateway.settings.sources import NoSecrets, SecretSource
+from gateway.settings.units import host_port
 from gateway.settings.yaml_text import load
 
 _NOT_A_SECTION = "must be a section of settings"
@@ -25,6 +26,7 @@ _MESSAGES = MappingProxyType(
         "missing": "is required",
         "model_type": _NOT_A_SECTION,
         "mapping_type": _NOT_A_SECTION,
+        "dict_type": _NOT_A_SECTION,
         "tuple_type": "must be a list",
         "recursion_loop": "refers to itself",
         "string_type": "must be text",
@@ -50,16 +52,39 @@ def parse(written: str | Mapping[str, Any], secrets: SecretSource) -> Settings:
 
 
 def for_backend(
-    url: str, *, listen: str | None = None, admin: str | None = None, engine: str = "auto"
+    url: str,
+    *,
+    listen: str | None = None,
+    admin: str | None = None,
+    engine: str = "auto",
+    tokenizer: str | None = None,
 ) -> Settings:
     """What ``poolgate serve --backend URL`` means: one open tenant, no quotas, engine detected.
 
     Raises ``SettingsError`` as ``parse`` does.
     """
-    written: dict[str, Any] = {"backends": [{"name": "default", "url": url, "engine": engine}]}
+    backend = {"name": "default", "url": url, "engine": engine, "tokenizer": tokenizer}
+    written: dict[str, Any] = {"backends": [backend]}
     addresses = {"listen": listen, "admin": admin}
     written |= {key: address for key, address in addresses.items() if address is not None}
     return parse(written, NoSecrets())
+
+
+def with_addresses(settings: Settings, *, listen: str | None, admin: str | None) -> Settings:
+    """The settings with addresses from elsewhere, where given.
+
+    Raises ``SettingsError`` for what is no address.
+    """
+    update, problems = {}, []
+    for name, address in {"listen": listen, "admin": admin}.items():
+        if address is not None:
+            try:
+                update[name] = host_port(address)
+            except ValueError as error:
+                problems.append(Problem(name, str(error)))
+    if problems:
+        raise SettingsError(problems)
+    return settings.model_copy(update=update)
 
 
 def _validated(
@@ -78,7 +103,10 @@ def _validated(
 
 def _model_problems(error: ValidationError) -> Iterator[Problem]:
     for details in error.errors(include_url=False, include_input=False):
-        yield Problem(_path(details["loc"]), _message(details))
+        location = details["loc"]
+        if details["type"] == "invalid_key":  # else a key 1 would read as a position
+            location = (*location[:-1], str(location[-1]))
+        yield Problem(_path(location), _message(details))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

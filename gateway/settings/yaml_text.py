@@ -60,7 +60,8 @@ def _read(loader: _CoreLoader) -> tuple[Any, list[Problem]]:
         node = loader.get_single_node()
         if node is None:
             return None, [Problem("", "the file is empty")]
-        return loader.construct_document(node), list(_repeated_keys(node, "", set()))
+        problems = list(_repeated_keys(node, "", set()))  # first: constructing unfolds merges
+        return loader.construct_document(node), problems
     finally:
         loader.dispose()
 

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.tenants import (
+    Tenant,
+    TenantDirectory,
+    allowed,
+    directory,
+    identify,
+    key_digest,
+    matches,
+    well_formed,
+)
+from gateway.errors import Kind, Rejection
+from gateway.settings import NoSecrets, Policy, parse
+
+KEY = "pgk_LEAKMARK-studio-a"
+STUDIO = Tenant("studio-a", Policy())
+KEYED = TenantDirectory({sha256(KEY.encode()).hexdigest(): STUDIO})
+OPEN = TenantDirectory({}, Tenant("default", Policy()))
+
+VALID = {
+    "bearer": [("Authorization", f"Bearer {KEY}")],
+    "scheme_in_lower_case": [("authorization", f"bearer {KEY}")],
+    "scheme_in_upper_case": [("AUTHORIZATION", f"BEARER {KEY}")],
+    "two_spaces": [("Authorization", f"BEARER  {KEY}")],
+    "space_around": [("Authorization", f" Bearer {KEY} ")],
+    "x_api_key": [("X-Api-Key", KEY)],
+    "both_and_equal": [("x-api-key", KEY), ("Authorization", f"Bearer {KEY}")],
+    "among_others": [("Host", "h"), ("Cookie", "a"), ("x-api-key", KEY), ("user", "b")],
+}
+INVALID = {
+    "none": [],
+    "unknown": [("Authorization", "Bearer pgk_other")],
+    "unknown_x_api_key": [("x-api-key", "pgk_other")],
+    "key_in_other_case": [("x-api-key", KEY.upper())],
+    "key_with_more": [("x-api-key", KEY + "x")],
+    "its_hash": [("x-api-key", key_digest(KEY))],
+    "scheme_alone": [("Authorization", "Bearer")],
+    "empty_token": [("Authorization", "Bearer ")],
+    "empty_header": [("Authorization", "")],
+    "empty_x_api_key": [("x-api-key", "")],
+    "no_scheme": [("Authorization", KEY)],
+    "no_space": [("Authorization", f"Bearer{KEY}")],
+    "tab": [("Authorization", f"Bearer\t{KEY}")],
+    "basic": [("Authorization", f"Basic {KEY}")],
+    "basic_beside_a_valid_key": [("Authorization", "Basic YTpi"), ("x-api-key", KEY)],
+    "comma_list": [("Authorization", f"Bearer {KEY},Bearer pgk_other")],
+    "comma_list_without_space": [("x-api-key", f"{KEY},{KEY}")],
+    "two_authorizations": [("Authorization", f"Bearer {KEY}")] * 2,
+    "two_x_api_keys": [("x-api-key", KEY)] * 2,
+    "different_in_both": [("Authorization", f"Bearer {KEY}"), ("x-api-key", "pgk_other")],
+    "empty_in_one": [("Authorization", f"Bearer {KEY}"), ("x-api-key", "")],
+    "empty_in_both": [("Authorization", "Bearer "), ("x-api-key", "")],
+    "not_ascii": [("Authorization", "Bearer schlüssel")],
+    "surrogates": [("Authorization", "Bearer \udcff")],
+    "nul": [("Authorization", f"Bearer {KEY}\x00")],
+    "line_break": [("Authorization", f"Bearer {KEY}\n")],
+    "huge": [("Authorization", "Bearer " + "k" * 65536)],
+    "huge_x_api_key": [("x-api-key", "k" * 65536)],
+    "other_header": [("api-key", KEY), ("X_API_KEY", KEY), ("x-tenant-id", "studio-a")],
+}
+
+
+@pytest.mark.parametrize("case", VALID)
+def test_row_66_a_valid_key_is_its_tenants(case: str) -> None:
+    assert identify(VALID[case], KEYED) is STUDIO
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_row_66_anything_else_is_unauthorized(case: str) -> None:
+    with pytest.raises(Rejection) as caught:
+        identify(INVALID[case], KEYED)
+    assert caught.value.kind is Kind.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_row_65_no_refusal_repeats_a_key(case: str) -> None:
+    with pytest.raises(Rejection) as caught:
+        identify(INVALID[case], KEYED)
+    assert "LEAKMARK" not in str(caught.value)
+    assert "studio" not in str(caught.value)
+
+
+@pytest.mark.parametrize("headers", [*VALID.values(), *INVALID.values()])
+def test_an_open_tenant_takes_any_or_no_key(headers: list[tuple[str, str]]) -> None:
+    assert identify(headers, OPEN).id == "default"
+
+
+def test_a_directory_without_anyone_admits_no_one() -> None:
+    with pytest.raises(Rejection):
+        identify(VALID["bearer"], TenantDirectory({}))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Authorization", "x-api-key"]), st.text()), max_size=3))
+def test_whatever_the_headers_hold_the_answer_is_a_refusal(headers: list[tuple[str, str]]) -> None:
+    with pytest.raises(Rejection):
+        identify(headers, KEYED)
+
+
+def test_the_directory_of_a_configuration() -> None:
+    one, two, three = (key_digest(key) for key in ("k1", "k2", "k3"))
+    settings = parse(
+        {
+            "backends": [{"name": "a", "url": "http://h"}],
+            "tenants": [
+                {"id": "a", "key_sha256": [one.upper(), two], "policy": "p"},
+                {"id": "b", "key_sha256": [three]},
+            ],
+            "policies": {"p": {"concurrent": 2}},
+        },
+        NoSecrets(),
+    )
+    found = directory(settings)
+    assert found.open_tenant is None
+    assert [identify([("x-api-key", key)], found).id for key in ("k1", "k2", "k3")] == [*"aab"]
+    assert identify([("x-api-key", "k2")], found).policy.concurrent == 2
+    assert identify([("x-api-key", "k3")], found).policy == Policy()
+
+
+def test_the_directory_of_a_configuration_without_keys_is_open() -> None:
+    found = directory(parse({"backends": [{"name": "a", "url": "http://h"}]}, NoSecrets()))
+    assert found.open_tenant == Tenant("default", Policy())
+    assert found.by_digest == {}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "model", "covered"),
+    [
+        (["*"], "anything/at all", True),
+        (["*"], "", True),
+        (["glm-*"], "glm-5", True),
+        (["glm-*"], "xglm-5", False),
+        (["glm-*"], "GLM-5", False),
+        (["glm"], "glm-5", False),
+        (["a", "b"], "b", True),
+        (["org/*-7b"], "org/x-7b", True),
+        (["glm-*"], "glm-\n", True),
+        ([], "a", False),
+    ],
+)
+def test_which_models_patterns_cover(patterns: list[str], model: str, covered: bool) -> None:
+    assert matches(patterns, model) is covered
+    if patterns:
+        assert allowed(Tenant("t", Policy(models=tuple(patterns))), model) is covered
+
+
+@pytest.mark.parametrize("key", ["k", "a,b", "pgk_-_~!", "k" * 4096])
+def test_keys_that_can_be_sent(key: str) -> None:
+    assert well_formed(key)
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "é", "k" * 4097, "\x7f", "\x00"])
+def test_keys_that_cannot(key: str) -> None:
+    assert not well_formed(key)
