@@ -1,0 +1,94 @@
+"""Where poolgate's time goes at load: ``python -m benchmarks.where_time_goes [--size "1 kB"]``.
+
+Samples poolgate's main thread with py-spy (from .bench/profiler, see setup_peers.sh) while the load
+generator keeps 16 connections busy, and prints each function's share of the samples: its own, and
+with all it calls. Sampling slows the process a little; shares are what to read, not the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.proxy import peers
+from benchmarks.proxy.__main__ import SIZES
+from benchmarks.proxy.reference import prompt_tokens
+from benchmarks.proxy.rig import BENCH, Cores, FakeEngine, Load
+from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, chat_body, engine_routes
+
+PY_SPY = BENCH / "profiler/bin/py-spy"
+
+
+def shares(raw: str) -> tuple[Counter[str], Counter[str]]:
+    """Samples by function from py-spy's folded stacks: own, and with callees."""
+    own: Counter[str] = Counter()
+    whole: Counter[str] = Counter()
+    for line in raw.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
+        own[frames[-1]] += int(count)
+        for frame in set(frames):
+            whole[frame] += int(count)
+    return own, whole
+
+
+def table(title: str, counts: Counter[str], total: int, top: int) -> str:
+    rows = [f"{n / total:7.1%}  {name}" for name, n in counts.most_common(top)]
+    return f"{title}\n" + "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=list(SIZES), default="1 kB")
+    parser.add_argument("--peer", default=peers.POOLGATE, help="or another Python peer")
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--top", type=int, default=45)
+    parser.add_argument("--native", action="store_true", help="with frames of C extensions")
+    options = parser.parse_args()
+    cores = Cores.of_this_machine()
+    body = chat_body(options.size, SIZES[options.size])
+    with (
+        tempfile.TemporaryDirectory(prefix="poolgate-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        work = Path(folder)
+        engine = FakeEngine(cores.rig, work)
+        stack.callback(engine.child.stop)
+        for path, answer in engine_routes().items():
+            engine.set(path, answer)
+        peer = next(peer for peer in peers.ALL if peer.name == options.peer)
+        one = peers.start(peer, engine, cores.proxy, work)
+        if one.child is None:
+            parser.error("the direct way has no process")
+        stack.callback(one.child.stop)
+        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
+        load = Load(cores.rig, work)
+        plain = load.run(one.port, body, 16, 3, 10**9, peer.key)
+        folded = work / "folded.txt"
+        with ThreadPoolExecutor(1) as pool:
+            loaded = pool.submit(load.run, one.port, body, 16, options.seconds + 2, 1, peer.key)
+            subprocess.run(
+                [
+                    str(PY_SPY), "record", "-d", str(options.seconds), "-r", "400", "-F",
+                    "-f", "raw", "-o", str(folded), "-p", str(one.child.pid),
+                    *(["--native"] if options.native else []),
+                ],
+                check=True, capture_output=True,
+            )  # fmt: skip
+            loaded.result()
+        own, whole = shares(folded.read_text())
+    total = sum(own.values())
+    print(f"{peer.name}, {body.name}: {plain['per_second']:.0f} r/s unsampled; {total} samples")
+    print(table("\nown time", own, total, options.top))
+    print(table("\nwith callees", whole, total, options.top))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
