@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from gateway.types import ChatPrompt, ParsedRequest, Prompt, TextPrompt, WorkerFacts
+from gateway.types import ChatPrompt, TextPrompt, WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One question to a worker: method, path and, for a POST, its JSON body."""
+    """One question to a worker: method, path and, for a POST, its JSON body.
+
+    The body takes part in equality but not in the hash, so that a probe with one can be a key.
+    """
 
     method: str
     path: str
-    body: Any = None
+    body: Any = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,22 @@ class StatedLimit:
 class OracleCall:
     """A question to the engine's own tokeniser and how to read the count from its answer.
 
-    ``count_field`` is a key whose value is an integer, or a list whose length is the count.
+    ``count_field`` is a key whose value is an integer, or a list whose length is the count; empty
+    where the whole answer is that list.
     """
 
     probe: Probe
     count_field: str
+
+    def count(self, answer: Answer) -> int | None:
+        """The count in ``answer``; None where it holds none (an error, another shape)."""
+        body = answer.json()
+        if self.count_field:
+            body = body.get(self.count_field) if isinstance(body, dict) else None
+        if isinstance(body, list):
+            return len(body)
+        is_count = isinstance(body, int) and not isinstance(body, bool) and body >= 0
+        return body if is_count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ class Traits:
     salt_max_chars: int = 64
 
 
+@runtime_checkable
 class Engine(Protocol):
     """One engine. Stateless; module-level instances are fine."""
 
@@ -114,6 +129,7 @@ class Engine(Protocol):
         """How to ask the engine to count this prompt (one call an item); None: it cannot."""
 
 
+@runtime_checkable
 class Router(Protocol):
     """Something in front of engines that can tell where they are."""
 
@@ -125,9 +141,3 @@ class Router(Protocol):
 
     def workers(self, answers: Answers) -> tuple[WorkerRef, ...] | Unreadable:
         """The workers behind it. Facts of each are then asked of the worker itself."""
-
-
-__all__ = [
-    "Answer", "Answers", "Engine", "OracleCall", "ParsedRequest", "Probe", "Prompt", "Router",
-    "StatedLimit", "Traits", "Unreadable", "WorkerRef",
-]
