@@ -13,6 +13,10 @@ from gateway.engines.base import (
 from gateway.engines.reading import BY_HAND, MODELS, model_cards
 from gateway.types import WorkerFacts
 
+# Model cards of these come from engines that have an adapter, one that cannot tell more just now
+# (llama.cpp while it loads, say). Taken for an unknown server it would stay without a limit.
+KNOWN_OWNERS = frozenset({"vllm", "sglang", "llamacpp", "tensorrt_llm", "lmdeploy", "library"})
+
 
 class OpenAiCompatible(WithoutOracle):
     """The last resort of detection. Seen running: transformers serve 5.19."""
@@ -24,8 +28,10 @@ class OpenAiCompatible(WithoutOracle):
     probes: tuple[Probe, ...] = (MODELS,)
 
     def recognises(self, answers: Answers) -> bool:
-        """A list of models."""
-        return bool(model_cards(answers).names)
+        """A list of models, when every question was answered and no known engine owns them."""
+        cards = model_cards(answers)
+        whole = all(answer.status != 0 for answer in answers.values())
+        return bool(cards.names) and whole and not cards.owners & KNOWN_OWNERS
 
     def read(
         self,

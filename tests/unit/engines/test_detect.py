@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.engines import detect
 from gateway.engines.base import Answer, Engine, Probe, Router, Unreadable
+from gateway.engines.reading import MODELS
 from gateway.types import ChatPrompt, TextPrompt, WorkerFacts
 
 PROBES = detect.detection_probes()
@@ -60,6 +61,17 @@ def test_composed_shapes_are_recognised(file, name):
 def test_the_router_is_found_where_the_operator_named_the_engine():
     assert detect.detect_router(composed("sgl_gateway")).name == "sgl_gateway"
     assert detect.detect_router(composed("vllm_dp")) is None
+
+
+def test_a_known_engine_that_is_slow_or_loading_is_not_taken_for_an_unknown_one():
+    models = composed("vllm_dp")[MODELS]
+    late = dict.fromkeys(PROBES, Answer(0, b"TimeoutError"))
+    assert detect.detect(late | {MODELS: models}) is None
+    loading = dict.fromkeys(PROBES, Answer(503, b"{}"))
+    assert detect.detect(loading | {MODELS: models}) is None
+    foreign = Answer(200, b'{"data":[{"id":"m","owned_by":"local"}]}')
+    assert detect.detect(late | {MODELS: foreign}) is None
+    assert detect.detect(loading | {MODELS: foreign}).name == "openai"
 
 
 GARBAGE = {
