@@ -57,7 +57,7 @@ class Dialect(Protocol):
     def parse(self, path: str, raw: bytes) -> ParsedRequest:
         """Read a request. Raises ``Rejection`` (MALFORMED) naming the field at fault."""
 
-    def edits(self, request: ParsedRequest) -> Mapping[str, msgspec.Raw | None]:
+    def edits(self, request: ParsedRequest, /) -> Mapping[str, msgspec.Raw | None]:
         """Top-level members to set (or, with None, to drop) before forwarding: usage forced on."""
 
     def reader(

@@ -1,0 +1,67 @@
+"""Request fields by which one request reaches another one's state in the engine.
+
+Pages, transfers, sessions, slots, cache namespaces and places in the queue belong to the operator,
+not to a client. The list is the sum over SGLang, vLLM, TensorRT-LLM and llama.cpp: an engine that
+does not know a field ignores it, and a client has no use for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.dialects.wire import malformed
+
+REFUSED = frozenset(
+    {
+        # Transfers between prefill and decode: made-up ones read other requests' pages.
+        "kv_transfer_params",
+        "ec_transfer_params",
+        "bootstrap_host",
+        "bootstrap_port",
+        "bootstrap_room",
+        "bootstrap_pair_key",
+        "disaggregated_params",
+        # Placement: past the router's choice, onto a rank whose limit was not asked.
+        "routed_dp_rank",
+        "data_parallel_rank",
+        "disagg_prefill_dp_rank",
+        # State kept between requests, and slots of others.
+        "session_params",
+        "session_id",
+        "id_slot",
+        "slot_id",
+        "n_keep",
+        "n_discard",
+        # Code and files run or loaded by the engine, and its inner state.
+        "custom_logit_processor",
+        "lora_path",
+        "return_hidden_states",
+        # Changes what a token means without changing its id, so it poisons the shared prefix cache.
+        "positional_embed_overrides",
+    }
+)
+DROPPED = frozenset({"rid", "request_id", "cache_salt", "extra_key", "priority"})
+
+# vLLM copies this object's members to where it keeps kv_transfer_params.
+_VLLM_EXTRA = "vllm_xargs"
+
+
+def isolation_edits(body: Mapping[str, Any]) -> dict[str, None]:
+    """The members to drop before forwarding: ids, salts and priorities that are the gateway's own.
+
+    Raises ``Rejection`` (MALFORMED) naming the field where a refused one holds a value. A null
+    one does nothing in any engine, so it is dropped and the request let through.
+    """
+    _refuse_values(body, "")
+    extra = body.get(_VLLM_EXTRA)
+    if isinstance(extra, dict):
+        _refuse_values(extra, _VLLM_EXTRA + ".")
+    return dict.fromkeys(sorted((REFUSED | DROPPED) & body.keys()))
+
+
+def _refuse_values(body: Mapping[str, Any], prefix: str) -> None:
+    for name in sorted(REFUSED & body.keys()):
+        if body[name] is not None:
+            param = prefix + name
+            raise malformed(f"The field '{param}' may not be set through this gateway.", param)

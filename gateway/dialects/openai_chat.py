@@ -1,0 +1,23 @@
+"""OpenAI chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.dialects import prompts, wire
+from gateway.dialects.openai_common import ChoicesDialect
+from gateway.types import ChatPrompt, Prompt
+
+
+class OpenAiChat(ChoicesDialect):
+    """POST /v1/chat/completions."""
+
+    name = "openai_chat"
+    paths: Mapping[str, str] = {"/v1/chat/completions": "chat"}
+    subject = "messages"
+
+    def prompt(self, body: Mapping[str, Any], /) -> Prompt:
+        """The conversation. Images are left to the renderer, which knows the engine."""
+        wire.objects(body, "messages")
+        return prompts.truncation(body) or ChatPrompt(self.name, body)

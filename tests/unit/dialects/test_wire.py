@@ -1,0 +1,137 @@
+"""Strict reading of bodies and fields, and edits by member."""
+
+import msgspec
+import pytest
+
+from gateway.dialects import wire
+from gateway.errors import Kind, Rejection
+
+
+def refusal_of(call, *args, **options):
+    with pytest.raises(Rejection) as caught:
+        call(*args, **options)
+    assert caught.value.kind is Kind.MALFORMED
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "empty"),
+        (b"  \n", "empty"),
+        (b"[1]", "JSON object"),
+        (b'"text"', "JSON object"),
+        (b"null", "JSON object"),
+        (b'{"a":1', "not valid JSON"),
+        (b'{"a":1}x', "not valid JSON"),
+        (b"{'a':1}", "not valid JSON"),
+        (b'{"a":NaN}', "not valid JSON"),
+        (b'{"a":Infinity}', "not valid JSON"),
+        (b'{"a":"\x00"}', "not valid JSON"),
+        (b'\xef\xbb\xbf{"a":1}', "byte order mark"),
+        ('{"a":1}'.encode("utf-16"), "not valid JSON"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    ],
+)
+def test_what_is_no_json_object_is_refused(raw, words):
+    assert words in refusal_of(wire.decode_object, raw).message
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"1e400", "out of range"),
+        (b"1" * 5000, "out of range"),
+        (b'"\xff"', "UTF-8"),
+        (b'"\xed\xa0\x80"', "UTF-8"),
+        (b'["fine", {"deep": "\xc3("}]', "UTF-8"),
+        (rb'"\ud800"', "surrogate"),
+        (rb'"\udc00"', "surrogate"),
+        (rb'"\ud800\u0041"', "surrogate"),
+        (rb'"\ud83d\ude00 and \uDBFF"', "surrogate"),
+        (rb'[{"text": "\\\udfff"}]', "surrogate"),
+    ],
+)
+def test_row_19_the_field_at_fault_is_named(value, words):
+    refusal = refusal_of(wire.decode_object, b'{"model":"m","wrong":' + value + b',"z":1}')
+    assert refusal.param == "wrong"
+    assert words in refusal.message
+
+
+@pytest.mark.parametrize(
+    "raw", [rb'{"a":"\ud83d\ude00"}', rb'{"a":"\\ud800"}', rb'{"a":"\\\\ud800 \u00fc"}']
+)
+def test_pairs_and_escaped_backslashes_are_no_lone_surrogates(raw):
+    assert set(wire.decode_object(raw)) == {"a"}
+
+
+def test_an_escaped_backslash_is_not_blamed_for_another_field_s_fault():
+    refusal = refusal_of(wire.decode_object, rb'{"a":"\\ud800 \\\\udc00","b":1e400}')
+    assert refusal.param == "b"
+    assert "surrogate" not in refusal.message
+
+
+def test_a_lone_surrogate_in_a_name_and_a_monstrous_name_are_not_repeated():
+    assert refusal_of(wire.decode_object, rb'{"\ud800":1}').param is None
+    refusal = refusal_of(wire.decode_object, b'{"' + b"n" * 1000 + b'":1e999}')
+    assert refusal.param is None
+    assert len(refusal.message) < 200
+
+
+def test_large_bad_bodies_are_refused_without_a_search():
+    raw = b'{"a":"' + b"\\n" * 600_000 + b'","b":1e400}'
+    assert refusal_of(wire.decode_object, raw).param is None
+
+
+def test_of_duplicates_the_last_counts():
+    assert wire.decode_object(b'{"a":1,"a":2}') == {"a": 2}
+    assert wire.apply_edits(b'{"a":1,"a":2}', {"b": wire.encode(3)}) == b'{"a":2,"b":3}'
+
+
+@pytest.mark.parametrize("value", [-1, True, "10", 1e3, 10**30, [], {}])
+def test_row_63_odd_numbers_are_refused(value):
+    refusal = refusal_of(wire.whole_number, {"max_tokens": value}, "max_tokens")
+    assert refusal.param == "max_tokens"
+
+
+@pytest.mark.parametrize(("value", "read"), [(None, None), (0, 0), (7, 7), (2**63 - 1, 2**63 - 1)])
+def test_row_63_null_is_absent_and_zero_is_for_the_engine(value, read):
+    assert wire.whole_number({"max_tokens": value}, "max_tokens") == read
+    assert wire.whole_number({}, "max_tokens") is None
+
+
+def test_the_path_to_a_nested_field_is_named():
+    refusal = refusal_of(wire.whole_number, {"n": 0}, "n", least=1, prefix="sampling_params.")
+    assert refusal.param == "sampling_params.n"
+    assert "from 1 to" in refusal.message
+    assert refusal_of(wire.flag, {"x": 1}, "x", "outer.").param == "outer.x"
+    assert refusal_of(wire.objects, {"messages": [{}, 1]}, "messages").param == "messages[1]"
+
+
+@pytest.mark.parametrize("value", [None, "", 1, ["m"], True])
+def test_a_name_is_a_non_empty_string(value):
+    assert refusal_of(wire.required_name, {"model": value}, "model").param == "model"
+
+
+def test_edits_keep_bytes_and_order():
+    raw = b' { "z" : 1.50 , "model":"m","deep":{"a": [1,  2]},"\\u0061":"\\u00fc" } '
+    assert wire.apply_edits(raw, {"model": None, "new": wire.encode({"k": None})}) == (
+        b'{"z":1.50,"deep":{"a": [1,  2]},"a":"\\u00fc","new":{"k":null}}'
+    )
+    assert wire.apply_edits(b'{"a":1}', {"a": None}) == b"{}"
+
+
+def test_an_edit_that_changes_nothing_returns_the_same_object():
+    raw = b'{"a" : 1}'
+    assert wire.apply_edits(raw, {"a": msgspec.Raw(b"1"), "b": None}) is raw
+
+
+def test_lenient_reading_takes_only_what_was_asked_for():
+    assert wire.decode_lenient(b'{"a":1,"b":[1e999],"c":"x"}', ("a", "c", "d")) == {
+        "a": 1,
+        "c": "x",
+    }
+    assert wire.decode_lenient(b'{"a":1,"b":NaN}', ("a",))["a"] == 1
+    assert wire.decode_lenient(b'[{"a":1}]', ("a",)) == [{"a": 1}]
+    for broken in (b"", b'{"a":1', b"<html>", b"\xff", b"[" * 100_000):
+        assert wire.decode_lenient(broken, ("a",)) is None
