@@ -1,1 +1,18 @@
 """A simulated prefill/decode engine with real page tables and switchable faults."""
+
+from gateway.simulate.faults import Faults
+from gateway.simulate.server import Handle, create_app, running
+from gateway.simulate.settings import SimulateSettings
+from gateway.simulate.text import Habits
+from gateway.simulate.timing import INSTANT, Timing
+
+__all__ = [
+    "INSTANT",
+    "Faults",
+    "Habits",
+    "Handle",
+    "SimulateSettings",
+    "Timing",
+    "create_app",
+    "running",
+]
