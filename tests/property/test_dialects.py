@@ -5,12 +5,14 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import load
 
 from gateway.dialects import routes, sse, wire
 from gateway.errors import Kind, Rejection
+
+unhurried = settings(deadline=None)  # a busy machine is no counterexample
 
 STREAMS = [
     ("sglang", "completions_stream"),
@@ -61,6 +63,7 @@ def data_by_the_standard(body):
     return [each for each in [*found, b"\n".join(data)] if each]
 
 
+@unhurried
 @given(streams, st.lists(st.integers(0, 10_000), max_size=8))
 def test_events_do_not_depend_on_chunks_and_keep_every_byte(body, places):
     whole = split([body])
@@ -69,12 +72,14 @@ def test_events_do_not_depend_on_chunks_and_keep_every_byte(body, places):
     assert b"".join(event.raw for event in whole) == body
 
 
+@unhurried
 @given(streams)
 def test_data_is_what_the_standard_says(body):
     found = [sse.data_of(event.raw) for event in split([body])]
     assert [data for data in found if data] == data_by_the_standard(body)
 
 
+@unhurried
 @given(streams, st.lists(st.integers(0, 10_000), max_size=8), st.integers(1, 20))
 def test_memory_is_bounded_and_oversized_events_keep_their_bytes(body, places, bound):
     splitter = sse.Splitter(bound)
@@ -88,6 +93,7 @@ def test_memory_is_bounded_and_oversized_events_keep_their_bytes(body, places, b
     assert ordinary == {event.raw for event in split([body]) if len(event.raw) <= bound}
 
 
+@unhurried
 @given(streams, st.binary(min_size=1, max_size=20).filter(lambda data: b"\r" not in data))
 def test_other_data_leaves_the_rest_of_an_event(body, data):
     for event in split([body]):
@@ -100,6 +106,7 @@ def test_other_data_leaves_the_rest_of_an_event(body, data):
 
 
 @pytest.mark.parametrize(("engine", "name"), STREAMS)
+@unhurried
 @given(places=st.lists(st.integers(0, 10_000), max_size=6), asked=st.booleans())
 def test_recorded_streams_in_any_chunks(engine, name, places, asked):
     exchange = load(engine, name)
@@ -133,6 +140,7 @@ def raw_edits(wanted):
     return {name: None if value is None else wire.encode(value) for name, value in wanted.items()}
 
 
+@unhurried
 @given(bodies, edits, st.booleans())
 def test_edits_set_and_drop_and_touch_nothing_else(body, wanted, spaced):
     raw = json.dumps(body, indent=1 if spaced else None, ensure_ascii=spaced).encode()
@@ -147,6 +155,7 @@ def test_edits_set_and_drop_and_touch_nothing_else(body, wanted, spaced):
     assert wire.apply_edits(edited, raw_edits(wanted)) is edited
 
 
+@unhurried
 @given(bodies)
 def test_no_edits_is_the_same_object(body):
     raw = json.dumps(body).encode()
@@ -165,6 +174,7 @@ anything = values | st.floats(allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize("path", [path for _, path in routes.ROUTES])
+@unhurried
 @given(body=st.dictionaries(st.sampled_from(FIELDS), anything, max_size=8))
 def test_any_object_is_parsed_or_refused_with_the_field_at_fault(path, body):
     dialect = routes.ROUTES["POST", path]
@@ -186,6 +196,7 @@ def test_any_object_is_parsed_or_refused_with_the_field_at_fault(path, body):
 
 
 @pytest.mark.parametrize("path", [path for _, path in routes.ROUTES])
+@unhurried
 @given(raw=st.binary(max_size=60))
 def test_any_bytes_are_parsed_or_refused(path, raw):
     with pytest.raises(Rejection) as refusal:
