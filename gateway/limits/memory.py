@@ -65,7 +65,7 @@ class MemoryLimiter:
     def _ask(self, charge: Charge, now: float) -> _Outcome:
         if isinstance(charge.quota, Concurrency):
             used = self._slots.get(charge.key, 0) + charge.cost
-            return _Outcome(charge, used, _slot_decision(charge.quota, used, charge.cost))
+            return _Outcome(charge, used, _slot_decision(charge.quota, used))
         tat, decision = gcra.step(self._tats.get(charge.key), now, charge.cost, charge.quota)
         return _Outcome(charge, tat, decision)
 
@@ -83,7 +83,7 @@ class MemoryLimiter:
 
     def _peek(self, charge: Charge, now: float) -> Decision:
         if isinstance(charge.quota, Concurrency):
-            return _slot_decision(charge.quota, self._slots.get(charge.key, 0), 0)
+            return _slot_decision(charge.quota, self._slots.get(charge.key, 0))
         return gcra.peek(self._tats.get(charge.key), now, charge.quota)
 
     def _free(self, charge: Charge) -> None:
@@ -163,8 +163,8 @@ def _used(charge: Charge, tokens: int | None) -> int:
     return tokens if charge.unit is Unit.TOKENS else charge.cost
 
 
-def _slot_decision(quota: Concurrency, used: int, cost: int) -> Decision:
+def _slot_decision(quota: Concurrency, used: int) -> Decision:
     allowed = used <= quota.limit
-    remaining = max(0, quota.limit - (used if allowed else used - cost))
+    remaining = max(0, quota.limit - used)
     wait = 0.0 if allowed else _SLOT_RETRY_SECONDS
     return Decision(allowed, quota.limit, remaining, reset_after=wait, retry_after=wait)

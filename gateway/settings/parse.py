@@ -17,7 +17,7 @@ from gateway.settings.models import Settings
 from gateway.settings.problems import Problem, SettingsError
 from gateway.settings.schema import entries
 from gateway.settings.sources import NoSecrets, SecretSource
-from gateway.settings.units import host_port
+from gateway.settings.units import HostPort, host_port
 from gateway.settings.yaml_text import load
 
 _NOT_A_SECTION = "must be a section of settings"
@@ -73,18 +73,21 @@ def for_backend(
 def with_addresses(settings: Settings, *, listen: str | None, admin: str | None) -> Settings:
     """The settings with addresses from elsewhere, where given.
 
-    Raises ``SettingsError`` for what is no address.
+    Raises ``SettingsError`` for what is no address, or one port for both planes.
     """
-    update, problems = {}, []
+    update: dict[str, HostPort] = {}
+    problems: list[Problem] = []
     for name, address in {"listen": listen, "admin": admin}.items():
         if address is not None:
             try:
                 update[name] = host_port(address)
             except ValueError as error:
                 problems.append(Problem(name, str(error)))
+    updated = settings.model_copy(update=update)
+    problems += cross_problems({"listen": str(updated.listen), "admin": str(updated.admin)})
     if problems:
         raise SettingsError(problems)
-    return settings.model_copy(update=update)
+    return updated
 
 
 def _validated(

@@ -17,7 +17,7 @@ from gateway.core.tenants import (
     well_formed,
 )
 from gateway.errors import Kind, Rejection
-from gateway.settings import NoSecrets, Policy, parse
+from gateway.settings import NoSecrets, Policy, Settings, parse
 
 KEY = "pgk_LEAKMARK-studio-a"
 STUDIO = Tenant("studio-a", Policy())
@@ -121,6 +121,21 @@ def test_the_directory_of_a_configuration() -> None:
     assert [identify([("x-api-key", key)], found).id for key in ("k1", "k2", "k3")] == [*"aab"]
     assert identify([("x-api-key", "k2")], found).policy.concurrent == 2
     assert identify([("x-api-key", "k3")], found).policy == Policy()
+
+
+def test_two_valid_keys_of_different_tenants_are_a_contradiction() -> None:
+    both = TenantDirectory({key_digest(k): Tenant(k, Policy()) for k in ("k1", "k2")})
+    for one, other in (("k1", "k2"), ("k2", "k1")):
+        with pytest.raises(Rejection, match="different keys"):
+            identify([("Authorization", f"Bearer {one}"), ("x-api-key", other)], both)
+
+
+def test_one_key_anywhere_closes_the_directory() -> None:
+    tenants = [{"id": "keyless"}, {"id": "a", "key_sha256": [key_digest("k")]}]
+    settings = Settings.model_validate(  # without the rules across parts, which refuse this
+        {"backends": [{"name": "a", "url": "http://h"}], "tenants": tenants}
+    )
+    assert directory(settings).open_tenant is None
 
 
 def test_the_directory_of_a_configuration_without_keys_is_open() -> None:

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.settings import HostPort, NoSecrets, SettingsError, for_backend, parse
+from gateway.settings import (
+    HostPort,
+    NoSecrets,
+    SettingsError,
+    for_backend,
+    parse,
+    with_addresses,
+)
 
 
 def test_one_url_is_a_whole_configuration() -> None:
@@ -31,6 +38,35 @@ def test_one_url_at_fault() -> None:
     with pytest.raises(SettingsError) as caught:
         for_backend("h:1", listen="x")
     assert [problem.path for problem in caught.value.problems] == ["listen", "backends[0].url"]
+
+
+def test_one_url_with_a_tokenizer() -> None:
+    assert for_backend("http://h", tokenizer="qwen3").backends[0].tokenizer == "qwen3"
+    assert for_backend("http://h").backends[0].tokenizer is None
+
+
+def test_addresses_from_elsewhere_replace_those_given() -> None:
+    settings = for_backend("http://h", listen="127.0.0.1:1", admin="127.0.0.1:2")
+    assert with_addresses(settings, listen=None, admin=None) == settings
+    moved = with_addresses(settings, listen="[::1]:3", admin=None)
+    assert (moved.listen, moved.admin) == (HostPort("::1", 3), HostPort("127.0.0.1", 2))
+    assert settings.listen == HostPort("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize(
+    ("listen", "admin", "paths"),
+    [
+        ("x", "y", ["listen", "admin"]),
+        ("0.0.0.0:9090", None, ["admin"]),
+        (None, "[::]:8080", ["admin"]),
+    ],
+)
+def test_addresses_from_elsewhere_are_checked(
+    listen: str | None, admin: str | None, paths: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        with_addresses(for_backend("http://h"), listen=listen, admin=admin)
+    assert [problem.path for problem in caught.value.problems] == paths
 
 
 def test_a_mapping_and_its_yaml_are_the_same() -> None:
