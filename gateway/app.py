@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
@@ -30,7 +30,12 @@ from gateway.edge.upstream import Deadlines, Upstream
 from gateway.limits.memory import MemoryLimiter
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import models as written
+from gateway.tokens.assets import AssetError, AssetStore
+from gateway.tokens.counters import EngineCounters
 
+T = TypeVar("T")
+
+ENGINE_TOKENIZER = "engine"  # count by asking the engine
 PROBE_DEADLINE = 5.0  # seconds for one of our own questions to a worker
 FIRST_ROUND = 3.0  # seconds start-up waits for engines before it listens without their limits
 
@@ -61,8 +66,8 @@ class App:
         self._clock = asyncio.get_running_loop().time
         self._tokenizers = tokenizers
         self._tasks = Tasks()
-        self._metrics = Metrics()
-        self._recorder = Recorder(self._metrics, self._clock, access=access_log)
+        self.metrics = Metrics()
+        self.recorder = Recorder(self.metrics, self._clock, access=access_log)
         self._limiter = MemoryLimiter(self._clock)
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
         self._secret = secrets.token_bytes(32)
@@ -77,10 +82,10 @@ class App:
         that is taken.
         """
         self._generation = await self._build(settings)
-        self._handler = Handler(self._generation.runtime, self._recorder, self._clock)
-        admin = Admin(self._handler, self._recorder, self._metrics, self._clock)
+        self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
+        admin = Admin(self._handler, self.recorder, self.metrics, self._clock)
         self._servers = Servers(self._handler, admin, self._tasks)
-        self._metrics.store_up.set(1)
+        self.metrics.store_up.set(1)
         await self._servers.start(settings.listen, settings.admin)
 
     async def reload(self, settings: Settings) -> None:
@@ -139,14 +144,15 @@ class App:
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
         await old.discovering.cancel()
-        while any(backend.in_flight for backend in old.runtime.backends):
+        # Once a second is cheaper than a signal from every request.
+        while any(backend.in_flight for backend in old.runtime.backends):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         await old.close()
 
     async def _build(self, settings: Settings) -> Generation:
         executor = ThreadPoolExecutor(settings.counting.threads, "count")
-        threads = Threads(executor, settings.counting.inline_bytes, self._metrics)
-        counters = await load_counters(settings, self._tokenizers)
+        threads = Threads(executor, settings.counting.inline_bytes, self.metrics)
+        counters = await _load_counters(settings, self._tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
@@ -156,7 +162,7 @@ class App:
         )
         forwarder = Forwarder(
             upstream,
-            self._recorder,
+            self.recorder,
             self._tasks,
             self._clock,
             _check_policy(settings.integrity),
@@ -179,7 +185,7 @@ class App:
     def _backend(
         self,
         entry: written.Backend,
-        counters: Counters | None,
+        counters: EngineCounters | None,
         threads: Threads,
         probing: aiohttp.ClientSession,
     ) -> Backend:
@@ -204,7 +210,7 @@ class App:
             discovery,
             measurer,
             self._clock,
-            counting=counters.description if counters else {"tokenizer": "engine"},
+            counting=(lambda: counters.description) if counters else None,
         )
 
 
@@ -247,10 +253,34 @@ async def _first_round(backends: tuple[Backend, ...]) -> None:
         await asyncio.sleep(0.01)
 
 
-T = TypeVar("T")
-
-
 def _started(part: T | None) -> T:
     if part is None:
         raise RuntimeError("the gateway has not been started")
     return part
+
+
+async def _load_counters(settings: Settings, root: Path | None) -> dict[str, EngineCounters]:
+    """The local tokenizer of each backend that has one, loaded and self-tested on a thread.
+
+    Raises ``SettingsError`` naming the backends whose tokenizer cannot be used.
+    """
+    counters: dict[str, EngineCounters] = {}
+    problems = []
+    for place, backend in enumerate(settings.backends):
+        if backend.tokenizer is None or backend.tokenizer == ENGINE_TOKENIZER:
+            continue
+        try:
+            counters[backend.name] = await asyncio.to_thread(
+                _load_counter, root, backend.tokenizer, backend.engine
+            )
+        except AssetError as error:
+            problems.append(Problem(f"backends[{place}].tokenizer", str(error)))
+    if problems:
+        raise SettingsError(problems)
+    return counters
+
+
+def _load_counter(root: Path | None, reference: str, engine: str) -> EngineCounters:
+    counters = EngineCounters(AssetStore.open(root), reference)
+    counters.load("openai" if engine == "auto" else engine)
+    return counters

@@ -14,7 +14,7 @@ import uvloop
 
 from gateway.app import App
 from gateway.cli.config_file import read_settings
-from gateway.settings import Settings, SettingsError, for_backend
+from gateway.settings import Settings, SettingsError, for_backend, with_addresses
 
 log = logging.getLogger("poolgate")
 EXIT_BAD_CONFIG = 2
@@ -46,11 +46,12 @@ def run(args: argparse.Namespace) -> int:
     )
 
     def read() -> Settings:
-        if args.config is not None:
-            return read_settings(args.config, overrides=_addresses(args))
-        return for_backend(
-            args.backend, engine=args.engine, tokenizer=args.tokenizer, **_addresses(args)
-        )
+        addresses = {"listen": args.listen, "admin": args.admin}
+        if args.config is None:
+            return for_backend(
+                args.backend, engine=args.engine, tokenizer=args.tokenizer, **addresses
+            )
+        return with_addresses(read_settings(args.config), **addresses)
 
     try:
         settings = read()
@@ -61,11 +62,6 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
-
-
-def _addresses(args: argparse.Namespace) -> dict[str, str]:
-    given = {"listen": args.listen, "admin": args.admin}
-    return {name: address for name, address in given.items() if address is not None}
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], *, access_log: bool) -> int:

@@ -79,13 +79,13 @@ def _message(rejection: Rejection) -> str:
 
 
 def too_long_message(too_long: PromptTooLong) -> str:
-    """Anthropic's sentence to the letter; what it has no words for is added after it."""
-    remarks = []
-    if too_long.at_least:
-        remarks.append("counting stopped there")
-    if too_long.limited_by != "engine":
-        remarks.append(f"the maximum is set by the {too_long.limited_by}")
-    added = f" ({'; '.join(remarks)})" if remarks else ""
+    """Anthropic's sentence to the letter; a limit that is not the engine's is named after it.
+
+    Where counting stopped early the number is a lower bound; the sentence stays as clients parse
+    it, and the header ``x-poolgate-prompt-tokens`` tells the difference.
+    """
+    engine = too_long.limited_by == "engine"
+    added = "" if engine else f" (the maximum is set by the {too_long.limited_by})"
     return f"prompt is too long: {too_long.tokens} tokens > {too_long.limit} maximum{added}"
 
 

@@ -29,10 +29,10 @@ def too_long_message(too_long: PromptTooLong, subject: str) -> str:
 
     ``subject`` is what is too long: the field that holds the prompt.
     """
-    about = "at least " if too_long.at_least else ""
+    more = " or more" if too_long.at_least else ""
     return (
         f"This model's maximum context length is {too_long.limit} tokens. However, your {subject}"
-        f" resulted in {about}{too_long.tokens} tokens. Please reduce the length of the {subject}."
+        f" resulted in {too_long.tokens} tokens{more}. Please reduce the length of the {subject}."
         f" The limit is set by {_LIMITERS.get(too_long.limited_by, f'the {too_long.limited_by}')}."
     )
 

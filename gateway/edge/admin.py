@@ -90,7 +90,7 @@ class Admin:
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
             "in_flight": backend.in_flight,
-            "counting": backend.counting,
+            "counting": backend.counting(),
             "workers": [
                 _worker(name, seen, self._clock())
                 for name, seen in discovery.snapshot.workers.items()

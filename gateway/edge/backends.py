@@ -40,14 +40,14 @@ class Backend:
         measurer: Measurer,
         clock: Callable[[], float],
         *,
-        counting: Mapping[str, object] | None = None,
+        counting: Callable[[], Mapping[str, object]] | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
         self.name = wiring.name
         self.discovery = discovery
         self.measurer = measurer
-        self.counting = counting or {}  # how it counts, for operators
+        self.counting = counting or _by_engine  # how it counts, for operators
         self.prefill = PrefillModel()
         self.prefixes = PrefixMemory(prefix_steps)
         self.in_flight = 0
@@ -77,6 +77,10 @@ class Backend:
                 for model in fact.models
             )
         )
+
+
+def _by_engine() -> Mapping[str, object]:
+    return {"tokenizer": "engine"}
 
 
 def choose(backends: Sequence[Backend], model: str) -> Backend:

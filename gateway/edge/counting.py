@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
@@ -44,6 +44,20 @@ class LocalCounter(Protocol):
 
     def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
         """The exact count; ``AtLeast`` once an item passes ``stop_at``."""
+
+
+class LocalCounters(Protocol):
+    """One tokenizer as each engine uses it (``gateway.tokens.counters``)."""
+
+    @property
+    def description(self) -> Mapping[str, object]:
+        """What counts, for operators."""
+
+    def loaded(self, engine: str) -> LocalCounter | None:
+        """The counter for an engine, if it is ready."""
+
+    def load(self, engine: str) -> LocalCounter:
+        """The counter for an engine, made ready where it was not: seconds of work."""
 
 
 class Measurer(Protocol):
@@ -81,35 +95,41 @@ class Threads:
 
 
 class LocalMeasurer:
-    """Counts with a tokenizer in this process."""
+    """Counts with a tokenizer in this process, as the engine at hand renders chats."""
 
-    def __init__(self, counter: LocalCounter, threads: Threads) -> None:
-        self._counter = counter
+    def __init__(
+        self, counters: LocalCounters, threads: Threads, engine: Callable[[], Engine | None]
+    ) -> None:
+        self._counters = counters
         self._threads = threads
+        self._engine = engine
 
     async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
         """A small prompt is counted at once: that is cheaper than a bound and a shadow count."""
-        prompt = request.prompt
+        counter, prompt = await self._counter(), request.prompt
         if self._small(request):
-            return self._threads.in_place(lambda: self._counter.count(prompt, limit))
-        return await self._threads.on_thread(lambda: self._enough(prompt, limit))
+            return self._threads.in_place(lambda: counter.count(prompt, limit))
+        return await self._threads.on_thread(lambda: _enough(counter, prompt, limit))
 
     async def exact(self, request: ParsedRequest) -> PromptLength:
         """The whole count."""
-        prompt = request.prompt
+        counter, prompt = await self._counter(), request.prompt
         if self._small(request):
-            return self._threads.in_place(lambda: self._counter.count(prompt))
-        return await self._threads.on_thread(lambda: self._counter.count(prompt))
+            return self._threads.in_place(lambda: counter.count(prompt))
+        return await self._threads.on_thread(lambda: counter.count(prompt))
 
     def _small(self, request: ParsedRequest) -> bool:
         by_itself = isinstance(request.prompt, TokenIdPrompt)
         return by_itself or len(request.raw) <= self._threads.inline_bytes
 
-    def _enough(self, prompt: Prompt, limit: int | None) -> PromptLength:
-        bound = self._counter.bound(prompt)
-        if bound is not None and (limit is None or bound.longest <= limit):
-            return bound
-        return self._counter.count(prompt, limit)
+    async def _counter(self) -> LocalCounter:
+        """For the engine at hand; for one not known yet, as a plain OpenAI-compatible one."""
+        engine = self._engine()
+        name = engine.name if engine is not None else "openai"
+        counter = self._counters.loaded(name)
+        if counter is None:
+            counter = await self._threads.on_thread(lambda: self._counters.load(name))
+        return counter
 
 
 class EngineMeasurer:
@@ -151,6 +171,13 @@ class EngineMeasurer:
     async def _ask(self, call: OracleCall) -> int | None:
         answers = await self._prober.ask(self._url, (call.probe,))
         return call.count(answers[call.probe])
+
+
+def _enough(counter: LocalCounter, prompt: Prompt, limit: int | None) -> PromptLength:
+    bound = counter.bound(prompt)
+    if bound is not None and (limit is None or bound.longest <= limit):
+        return bound
+    return counter.count(prompt, limit)
 
 
 def _byte_bound(prompt: TextPrompt) -> Bounded:

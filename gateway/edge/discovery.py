@@ -55,6 +55,7 @@ class Discovery:
         self.snapshot = capacity.Snapshot()
         self.engine: Engine | None = self._named
         self.router: Router | None = None
+        self.asked = False  # whether a first round is over
 
     async def run(self) -> None:
         """Ask for ever. A round never fails; what it could not learn is in the snapshot."""
@@ -98,6 +99,7 @@ class Discovery:
         self.snapshot = capacity.observe(
             self.snapshot, capacity.Round(words, complete), self._clock()
         )
+        self.asked = True
 
     async def _behind(self, router: Router, front: Answers, words: dict[str, Word]) -> bool:
         """The words of a router's workers; whether its list of them can be trusted."""

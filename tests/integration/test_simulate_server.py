@@ -212,13 +212,33 @@ async def test_the_api_does_not_show_which_faults_are_on():
             models["data"][0].pop("created")
             return [info, out[1], models, out[3]]
 
-    assert await shown() == await shown("to_finish", "salt", "early_free", "empty200", "drift")
+    assert await shown() == await shown(
+        "to_finish", "salt", "early_free", "empty200", "drift", "swap"
+    )
 
 
 async def test_a_false_server_info_states_the_context():
     async with serving("to_finish", "server_info") as sim, sim.client.get("/server_info") as answer:
         [prefill] = (await answer.json())["prefill"]
         assert (prefill["max_total_num_tokens"], prefill["max_req_input_len"]) == (4096, 4090)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_swap_gives_two_clients_each_others_answers(stream: bool):
+    async with serving("swap", timing=Timing(0.02, 0.0, 0.001)) as sim:
+
+        async def ask(rid: str) -> set[str]:
+            body = PLAIN | {"rid": rid}
+            if not stream:
+                return {(await sim.post("/v1/chat/completions", body))[1]["id"]}
+            _, events = await sim.events("/v1/chat/completions", body)
+            return {event["id"] for event in events[:-1]}
+
+        assert await asyncio.gather(ask("a"), ask("b")) == [{"b"}, {"a"}]
+        assert await ask("alone") == {"alone"}
+        status, _ = await sim.post("/v1/chat/completions", {})
+        assert status == 400
+        assert sim.handle.idle
 
 
 async def test_empty200_and_drift():

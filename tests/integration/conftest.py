@@ -1,0 +1,69 @@
+"""A real gateway in front of a simulated engine, on loopback ports of their own."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from gateway.app import App
+from gateway.settings import NoSecrets, parse
+from gateway.simulate import INSTANT, Handle, SimulateSettings, running
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway, its engine and a client."""
+
+    app: App
+    engine: Handle
+    http: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return self.app.data_url
+
+    async def post(self, path, body, **more):
+        async with self.http.post(self.url + path, json=body, **more) as answer:
+            return answer.status, dict(answer.headers), await answer.read()
+
+    async def admin(self, path):
+        async with self.http.get(self.app.admin_url + path) as answer:
+            return answer.status, await answer.read()
+
+
+def settings_for(url, *, backend=None, **more):
+    entry = {"name": "sim", "url": url, "tokenizer": "poolgate-tiny", **(backend or {})}
+    return parse(
+        {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": [entry], **more},
+        NoSecrets(),
+    )
+
+
+@asynccontextmanager
+async def gateway_for(url, *, backend=None, **more):
+    app = App(access_log=False)
+    try:
+        await app.start(settings_for(url, backend=backend, **more))
+        yield app
+    finally:
+        await app.stop()
+
+
+@asynccontextmanager
+async def gateway_and_engine(sim=None, *, backend=None, **more):
+    sim = sim or SimulateSettings(timing=INSTANT)
+    async with (
+        running(sim) as engine,
+        gateway_for(engine.url, backend=backend, **more) as app,
+        aiohttp.ClientSession() as http,
+    ):
+        yield Running(app, engine, http)
+
+
+@pytest.fixture
+async def live():
+    async with gateway_and_engine() as running_gateway:
+        yield running_gateway
