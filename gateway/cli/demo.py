@@ -21,9 +21,10 @@ from gateway.settings import NoSecrets, Settings, parse
 from gateway.simulate import Faults, Handle, SimulateSettings, Timing, running
 from gateway.simulate.oracle import Truth
 
-CONTEXT, PREFILL_POOL, DECODE_POOL = 131_072, 32_768, 262_144
-PREFILL_SPEED = 200_000.0  # tokens a second
+CONTEXT, PREFILL_POOL, DECODE_POOL = 131_072, 32_768, 98_304
+PREFILL_SPEED = 30_000.0  # tokens a second
 TENANTS = ("amber", "birch", "cedar", "dune")
+ROUNDS = 5  # prompts a tenant: together they go once through decode's pool
 LESSONS = 24  # answers the latency check learns from; it judges after 20
 MODEL = "poolgate-sim"
 
@@ -99,11 +100,11 @@ class Stage:
 async def _without_the_gateway(stage: Stage) -> list[str]:
     """What callers got in August: another tenant's text with status 200."""
     _step("1", "Without poolgate")
-    secrets = [_private_text(tenant, 6_000) for tenant in TENANTS]
+    secrets = [_private_text(tenant, year) for year in range(ROUNDS) for tenant in TENANTS]
     for text in secrets:
         status, _, _ = await stage.chat(text)
         _expect(status == 200, "an ordinary prompt is answered")
-    _say(f"{len(secrets)} tenants have sent private prompts of about 6,000 tokens each.")
+    _say(f"{len(TENANTS)} tenants have sent {len(secrets)} private prompts.")
     over = _filler(PREFILL_POOL + 2_000)
     status, body, _ = await stage.chat(over, max_tokens=96)
     answer = json.loads(body)
@@ -152,12 +153,12 @@ async def _with_a_wrong_limit(stage: Stage, app: App, victims: list[str]) -> Non
     for text in victims:
         await stage.chat(text)
     for number in range(LESSONS):
-        status, _, _ = await stage.chat(_filler(5_000 + number * 1_000), stream=True, max_tokens=4)
+        status, _, _ = await stage.chat(_filler(4_500 + number * 250), stream=True, max_tokens=4)
         _expect(status == 200, "ordinary prompts are answered while the gateway learns")
     ceiling = app.generation.runtime.backends[0].prefill.ceiling() or 0
     _say(f"learnt from {LESSONS} streams: this engine prefills at most {ceiling:,.0f} tokens/s.")
     for stream in (False, True):
-        status, body, _ = await stage.chat(_filler(90_000 + stream), stream=stream)
+        status, body, _ = await stage.chat(_filler(60_000 + stream), stream=stream, max_tokens=16)
         exposed = _last_truth(stage.engine).exposed_tokens
         _expect(exposed > 0, "the engine decoded over foreign pages")
         _expect(status == 502, f"the answer was withheld (got {status})")
@@ -166,7 +167,7 @@ async def _with_a_wrong_limit(stage: Stage, app: App, victims: list[str]) -> Non
         _expect("choices" not in body, "without a word of it")
     incident = app.recorder.incidents[-1]
     finding = incident["finding"]
-    _say("a prompt of about 90,000 tokens was answered from foreign pages, too fast to be true:")
+    _say("a prompt of about 60,000 tokens was answered from foreign pages, too fast to be true:")
     _say(
         f"first byte after {finding['returned'] * 1000:.0f} ms; prefilling it takes at least"
         f" {finding['expected'] * 1000:.0f} ms."
@@ -205,16 +206,15 @@ def _engine(seed: int, faults: Faults) -> SimulateSettings:
     )
 
 
-def _private_text(tenant: str, tokens: int) -> str:
-    """A tenant's prompt, recognisable in an answer."""
-    line = f"Private to {tenant}: the {tenant} account of the year, line "
-    lines = (f"{line}{number}." for number in range(tokens // 20))
+def _private_text(tenant: str, year: int) -> str:
+    """A tenant's prompt of about 6,000 tokens, recognisable in an answer."""
+    lines = (f"Private to {tenant}, account of year {year}, line {n}." for n in range(300))
     return "\n".join(lines)
 
 
 def _filler(tokens: int) -> str:
-    """A prompt of at least ``tokens`` tokens that no earlier one begins like."""
-    return f"{tokens} numbers: " + " ".join(str(number % 1000) for number in range(tokens // 2))
+    """A prompt of about ``tokens`` tokens that begins like no other."""
+    return f"{tokens} words:" + " a" * tokens
 
 
 async def _texts_at(stage: Stage, limit: int) -> tuple[str, str]:
