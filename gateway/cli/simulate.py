@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from gateway.simulate.faults import Faults
 from gateway.simulate.pages import FreeOrder
 from gateway.simulate.server import Handle, serve
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = settings_of(args)
         host, port = _address(args.listen)
-        asyncio.run(_serve(settings, host, port))
+        uvloop.run(_serve(settings, host, port))
     except (ValueError, OSError) as error:
         print(f"poolgate simulate: {error}", file=sys.stderr)
         return BAD_USAGE

@@ -1,5 +1,7 @@
 """Requests of four dialects turned into one ``Chat``, by the rules of SGLang 0.5.23.
 
+The kinds of the structured fields were checked before (``api.service.read_body``).
+
 Sources in its wheel: ``protocol.py`` and ``serving_chat.py`` (OpenAI), ``anthropic/serving.py``,
 ``serving_responses.py``. Every function raises EngineRefusal (400) for a body it cannot use.
 """
@@ -7,7 +9,7 @@ Sources in its wheel: ``protocol.py`` and ``serving_chat.py`` (OpenAI), ``anthro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulate.engine import EngineRefusal
@@ -21,10 +23,8 @@ DEVELOPER_LABEL = "Developer instructions:"
 def from_openai(body: Body, *, generation_prompt: bool | None = None) -> Chat:
     """A chat completion's conversation. ``generation_prompt`` is a tokenise request's option."""
     messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
-        raise EngineRefusal("messages: a list of objects is required.")
     if not messages:
-        raise EngineRefusal("Messages cannot be empty.")
+        raise EngineRefusal("messages: Field required, and it cannot be empty.")
     return Chat(
         messages=[_known_message(message) for message in messages],
         tools=_chosen_tools(body.get("tools"), body.get("tool_choice")),
@@ -45,11 +45,10 @@ def _chosen_tools(tools: Any, choice: Any) -> list[dict[str, Any]] | None:
     """The tools a template sees: none for "none", the named one for a named choice."""
     if not tools or choice == "none":
         return None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise EngineRefusal("tools: a list of objects is required.")
     dumped = [_dumped_tool(tool) for tool in tools]
     if isinstance(choice, dict):
-        wanted = (choice.get("function") or {}).get("name")
+        function = choice.get("function")
+        wanted = function.get("name") if isinstance(function, dict) else None
         dumped = [tool for tool in dumped if tool["function"]["name"] == wanted]
     return dumped or None
 
@@ -93,12 +92,9 @@ def from_anthropic(body: Body, *, inline_system: bool) -> Chat:
     """A Messages request's conversation. ``inline_system``: the template keeps system messages
     in the middle; else they are merged into the leading one.
     """
-    turns = body.get("messages")
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise EngineRefusal("messages: a list of objects is required.")
     system = [text for text in _anthropic_texts(body.get("system")) if text.strip()]
     messages: list[Body] = []
-    for turn in turns:
+    for turn in body.get("messages") or ():
         if turn.get("role") == "system" and not inline_system:
             system += [
                 text for part in _anthropic_texts(turn.get("content")) if (text := part.strip())
@@ -111,11 +107,10 @@ def from_anthropic(body: Body, *, inline_system: bool) -> Chat:
         raise EngineRefusal(
             "Anthropic thinking is not supported for models without a reasoning parser"
         )
-    choice = (body.get("tool_choice") or {}).get("type")
     tools = [
         {
             "function": {
-                "name": tool["name"],
+                "name": tool.get("name"),
                 "description": tool.get("description") or "",
                 "parameters": tool["input_schema"],
                 "strict": tool.get("strict"),
@@ -124,14 +119,19 @@ def from_anthropic(body: Body, *, inline_system: bool) -> Chat:
         for tool in body.get("tools") or ()
         if "input_schema" in tool
     ]
-    named = {"function": {"name": (body.get("tool_choice") or {}).get("name")}}
-    return from_openai(
-        {
-            "messages": messages,
-            "tools": tools,
-            "tool_choice": named if choice == "tool" else choice,
-        }
-    )
+    choice = _anthropic_choice(body.get("tool_choice"))
+    return from_openai({"messages": messages, "tools": tools, "tool_choice": choice})
+
+
+def _anthropic_choice(choice: Any) -> Any:
+    """A tool choice in OpenAI's shape; only "none" and a named tool change what is rendered."""
+    if choice is None:
+        return None
+    if not isinstance(choice, dict):
+        raise EngineRefusal("tool_choice: an object is required.")
+    if choice.get("type") == "tool":
+        return {"function": {"name": choice.get("name")}}
+    return choice.get("type")
 
 
 def _anthropic_texts(content: Any) -> list[str]:
@@ -139,7 +139,7 @@ def _anthropic_texts(content: Any) -> list[str]:
         return [content]
     return [
         str(block["text"])
-        for block in content or ()
+        for block in (content if isinstance(content, list) else ())
         if isinstance(block, dict) and block.get("type") == "text" and block.get("text")
     ]
 
@@ -257,8 +257,9 @@ def _response_item(item: Any) -> dict[str, Any]:
     return message
 
 
-def _part_texts(parts: Iterable[Any]) -> list[str]:
-    return [str(p["text"]) for p in parts if isinstance(p, dict) and p.get("text")]
+def _part_texts(parts: Any) -> list[str]:
+    given = parts if isinstance(parts, list) else ()
+    return [str(p["text"]) for p in given if isinstance(p, dict) and p.get("text")]
 
 
 def _chat_part(part: Any) -> Any:

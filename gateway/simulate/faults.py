@@ -20,7 +20,8 @@ class Faults:
     (500) what did not arrive whole. ``early_free``: an abort during prefill frees decode's pages
     while the transfer still runs. ``salt``: the prefix cache ignores ``cache_salt`` and says so in
     ``cached_tokens``; ``cache_silent``: it ignores it and reports 0. ``server_info``: the stated
-    limit is the context's, whatever the pool holds. ``empty200``: an answer without content or
+    limit is the context's, whatever the pool holds. ``swap``: two answers that are under way to
+    the same endpoint at once reach each other's clients. ``empty200``: an answer without content or
     finish reason. ``drift``: the chat template differs from the published one by a few tokens.
     """
 
@@ -30,6 +31,7 @@ class Faults:
     salt: bool = False
     cache_silent: bool = False
     server_info: bool = False
+    swap: bool = False
     empty200: bool = False
     drift: bool = False
 

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gateway.simulate.api import anthropic, discovery, native, openai, responses
 from gateway.simulate.api.service import SERVICE, Service, flat_error, json_answer
+from gateway.simulate.api.swapping import Swapper
 from gateway.simulate.driver import Counters, Driver
 from gateway.simulate.engine import Engine, EngineRefusal
 from gateway.simulate.oracle import Oracle, Truth
@@ -48,6 +49,9 @@ DONE_HERE: Mapping[str, Handler] = {
     "/flush_cache": native.flush_cache,
     "/abort_request": native.abort_request,
 }
+ANSWERS = frozenset(
+    {"/generate", "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}
+)
 ERROR_BODIES: Mapping[str, Callable[[EngineRefusal], dict[str, Any]]] = {
     "/generate": native.error_body,
     "/v1/messages": anthropic.error_body,
@@ -60,12 +64,21 @@ ERROR_BODIES: Mapping[str, Callable[[EngineRefusal], dict[str, Any]]] = {
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refusals in the endpoint's own shape."""
     try:
-        return await handler(request)
+        return await _swapped(request, await handler(request))
     except EngineRefusal as refusal:
         shape = ERROR_BODIES.get(request.path, flat_error)
         return json_answer(shape(refusal), refusal.status)
     except web.HTTPException as error:
         return json_answer({"detail": error.reason}, error.status)
+
+
+async def _swapped(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Under the ``swap`` fault a whole answer may leave as another's."""
+    swapper = request.app[SERVICE].swapper
+    if swapper is None or request.path not in ANSWERS or not isinstance(response, web.Response):
+        return response
+    body = await swapper.exchange((request.path, "whole"), response.body)
+    return web.Response(body=body, content_type="application/json")
 
 
 def create_app(settings: SimulateSettings) -> web.Application:
@@ -81,7 +94,8 @@ def create_app(settings: SimulateSettings) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors])
     ids = random.Random(f"{settings.seed}:ids")
     loading = perf_counter() - began
-    app[SERVICE] = Service(settings, tokeniser, driver, ids, _wall_clock, loading)
+    swapper = Swapper() if settings.faults.swap else None
+    app[SERVICE] = Service(settings, tokeniser, driver, ids, _wall_clock, loading, swapper)
     app.add_routes([web.get(path, handler) for path, handler in ASKED.items()])
     app.add_routes([web.post(path, handler) for path, handler in DONE_HERE.items()])
     app.on_cleanup.append(_stop)

@@ -70,6 +70,7 @@ class Tokeniser:
             for token, added in self._tokenizer.get_added_tokens_decoder().items()
             if added.special
         )
+        self._vocabulary = self._tokenizer.get_vocab_size(with_added_tokens=True)
         eos = self._special_names.get("eos_token")
         self.eos: int | None = self._tokenizer.token_to_id(eos) if eos else None
         self.model_max_length = int(min(config.get("model_max_length", 131_072), 2**53))
@@ -88,7 +89,7 @@ class Tokeniser:
 
     def knows(self, token: int) -> bool:
         """Whether the vocabulary has this id."""
-        return 0 <= token < self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return 0 <= token < self._vocabulary
 
     def encode_chat(self, chat: Chat) -> list[int]:
         """Token ids of a conversation. Raises EngineRefusal (400) where the template fails."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -73,6 +74,48 @@ async def test_bad_requests_are_400(path: str, body: Any):
         assert status == 400
         async with sim.client.post(path, data=b'{"model": ') as answer:
             assert answer.status == 400
+
+
+KINDS: list[Any] = [
+    None, True, 0, -1, 1.5, 2**70, "x", [], {}, [1], ["a"], [None], [[1]],
+    {"type": 3}, {"type": "tool"}, [{"role": "user"}], [{"role": 3}], [{"function": {}}],
+    [{"function": {"name": 3}}], [{"name": "f", "input_schema": 3}], [{"type": "function_call"}],
+    [{"role": "user", "content": [{"type": "tool_result", "content": 3}, {"type": "text"}]}],
+    [{"role": "assistant", "content": None, "tool_calls": [{"function": {"arguments": 3}}]}],
+    [{"type": "reasoning", "summary": 3}], [{"role": "developer", "content": {"a": 1}}],
+    {"function": 3}, {"include_usage": 3},
+]  # fmt: skip
+FIELDS = (
+    "model", "messages", "prompt", "input", "text", "input_ids", "max_tokens", "n", "stream",
+    "max_completion_tokens", "max_output_tokens", "stream_options", "tools", "tool_choice",
+    "system", "thinking", "instructions", "reasoning", "reasoning_effort", "sampling_params",
+    "chat_template_kwargs", "rid", "cache_salt", "ignore_eos", "continue_final_message", "echo",
+    "previous_response_id", "metadata", "add_special_tokens", "add_generation_prompt",
+)  # fmt: skip
+VALID: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": PLAIN,
+    "/v1/completions": {"prompt": "x", "max_tokens": 2},
+    "/v1/messages": PLAIN,
+    "/v1/messages/count_tokens": PLAIN,
+    "/v1/responses": {"input": "x", "max_output_tokens": 4},
+    "/v1/embeddings": {"input": "x"},
+    "/generate": {"text": "x", "sampling_params": {"max_new_tokens": 2}},
+    "/tokenize": {"prompt": "x"},
+}
+
+
+@pytest.mark.parametrize("path", VALID)
+async def test_no_body_breaks_the_engine(path: str):
+    rng = random.Random(path)
+    async with serving() as sim:
+        for _ in range(400):
+            body = dict(VALID[path])
+            for field in rng.sample(FIELDS, rng.randint(1, 3)):
+                body[field] = rng.choice(KINDS)
+            async with sim.client.post(path, json=body) as answer:
+                await answer.read()
+                assert answer.status in (200, 400, 404), body
+        assert sim.handle.idle
 
 
 async def test_unknown_paths_are_404():

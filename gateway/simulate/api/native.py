@@ -15,6 +15,7 @@ from gateway.simulate.api.service import (
     Body,
     Prompt,
     Service,
+    choice_count,
     data,
     json_answer,
     matched_stop,
@@ -36,10 +37,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
     here = service(request)
     prompts, batch = await _prompts(here, body)
     sampling = body.get("sampling_params") or {}
-    if not isinstance(sampling, dict):
-        raise EngineRefusal("sampling_params: an object is required.")
     limit = whole_number(sampling, "max_new_tokens", default=DEFAULT_NEW_TOKENS)
-    choices = whole_number(sampling, "n", default=1, least=1) or 1
+    choices = choice_count(sampling)
     works = here.works(request_id(request, body), prompts, body | sampling, limit, choices=choices)
     batch = batch or len(works) > 1
     streaming = bool(body.get("stream"))

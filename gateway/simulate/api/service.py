@@ -6,16 +6,18 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
 from gateway.simulate import engine as pd
+from gateway.simulate.api.swapping import Swapper
 from gateway.simulate.driver import Driver
 from gateway.simulate.settings import SimulateSettings
 from gateway.simulate.tokeniser import Chat, Tokeniser
 
+MOST_CHOICES = 128
 LONG_TEXT = 200_000  # characters from which on tokenising leaves the event loop
 Body = Mapping[str, Any]
 Prompt = Sequence[int]
@@ -24,7 +26,7 @@ Prompt = Sequence[int]
 @dataclass(frozen=True, slots=True)
 class Service:
     """One engine behind its endpoints. ``wall_clock`` gives Unix seconds for ``created``;
-    ``startup_seconds`` is how long loading took.
+    ``startup_seconds`` is how long loading took; ``swapper`` is there with that fault only.
     """
 
     settings: SimulateSettings
@@ -33,6 +35,7 @@ class Service:
     ids: random.Random
     wall_clock: Callable[[], float]
     startup_seconds: float
+    swapper: Swapper | None
 
     def new_id(self) -> str:
         """An id in the engine's own form: 32 hex digits."""
@@ -91,6 +94,30 @@ def service(request: web.Request) -> Service:
     return request.app[SERVICE]
 
 
+class _Turn(msgspec.Struct):
+    """What any dialect's message must look like."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class _Fields(msgspec.Struct):
+    """The kinds that structured fields must have where they are given; all else is free."""
+
+    messages: list[_Turn] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    system: str | list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    thinking: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    sampling_params: dict[str, Any] | None = None
+    stream_options: dict[str, Any] | None = None
+    stream: bool | None = None
+
+
 async def read_body(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request, counted as received. Raises EngineRefusal (400)."""
     raw = await request.read()
@@ -99,9 +126,11 @@ async def read_body(request: web.Request) -> dict[str, Any]:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise pd.EngineRefusal(f"1 validation error:\n  JSON decode error: {error}") from None
-    if not isinstance(body, dict):
-        raise pd.EngineRefusal("1 validation error:\n  the body must be an object")
-    return body
+    try:
+        msgspec.convert(body, _Fields)
+    except msgspec.ValidationError as error:
+        raise pd.EngineRefusal(f"1 validation error:\n  {error}") from None
+    return cast(dict[str, Any], body)
 
 
 def request_id(request: web.Request, body: Body) -> str:
@@ -125,8 +154,11 @@ def whole_number(body: Body, *names: str, default: int | None = None, least: int
 
 
 def choice_count(body: Body) -> int:
-    """``n``, at least 1."""
-    return whole_number(body, "n", default=1, least=1) or 1
+    """``n``: from 1 to MOST_CHOICES."""
+    count = whole_number(body, "n", default=1, least=1) or 1
+    if count > MOST_CHOICES:
+        raise pd.EngineRefusal(f"n must be at most {MOST_CHOICES}.")
+    return count
 
 
 def json_answer(value: Any, status: int = 200) -> web.Response:
@@ -155,6 +187,8 @@ async def send_events(
     sequences: Sequence[pd.Sequence] = (),
 ) -> web.StreamResponse:
     """Send frames as they come. ``sequences`` are over afterwards, also when the client left."""
+    if sequences and (swapper := service(request).swapper):
+        frames, sequences = await swapper.exchange((request.path, "stream"), (frames, sequences))
     response = web.StreamResponse()
     response.content_type = "text/event-stream"
     response.charset = "utf-8"

@@ -12,5 +12,5 @@ def test_named_switches_on_what_was_asked():
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown fault swapp; known are to_finish, len_check"):
-        Faults.named(["swapp", "salt"])
+    with pytest.raises(ValueError, match=r"unknown fault swaps; known are to_finish, len_check"):
+        Faults.named(["swaps", "salt"])
