@@ -164,6 +164,7 @@ class App:
             upstream,
             self.recorder,
             self._tasks,
+            threads,
             self._clock,
             _check_policy(settings.integrity),
             self._secret,
@@ -173,6 +174,7 @@ class App:
             tenants.directory(settings),
             self._limiter,
             forwarder,
+            threads,
             settings.body.max_bytes,
             timeouts.body,
         )

@@ -41,9 +41,13 @@ class PrefillModel:
             return None
         return self.ordered[min(len(self.ordered) - 1, int(QUANTILE * len(self.ordered)))] * MARGIN
 
+    def teaches(self, uncached: int) -> bool:
+        """Whether a prompt is long enough for its TTFT to be mostly prefill."""
+        return uncached >= self.min_tokens // 4
+
     def learned(self, uncached: int, ttft: float) -> PrefillModel:
         """The model after one more trusted answer. Short prompts and cached ones teach nothing."""
-        if uncached < self.min_tokens // 4 or ttft <= 0:
+        if not self.teaches(uncached) or ttft <= 0:
             return self
         speed = uncached / ttft
         recent = (*self.recent, speed)[-self.window :]

@@ -54,7 +54,7 @@ class Exchange:
 
     def answer_headers(self) -> dict[str, str]:
         """What every answer carries: our id, the count or its bound, the limit, the quotas."""
-        headers = {"x-request-id": self.request_id, **self.headers}
+        headers = {"server": "poolgate", "x-request-id": self.request_id, **self.headers}
         match self.length:
             case Counted():
                 headers["x-poolgate-prompt-tokens"] = str(self.length.total)

@@ -15,14 +15,15 @@ from gateway.dialects import wire
 from gateway.dialects.base import AnswerReader, Dialect
 from gateway.edge import relay
 from gateway.edge.backends import Backend
+from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
-from gateway.edge.inspection import CheckPolicy, Inspection
+from gateway.edge.inspection import CheckPolicy, Inspection, Shadow, prefix_of
 from gateway.edge.probing import join
 from gateway.edge.record import Recorder
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
 from gateway.errors import Rejection
-from gateway.types import Bounded, ParsedRequest
+from gateway.types import Bounded, Counted, ParsedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Forwarder:
         upstream: Upstream,
         recorder: Recorder,
         tasks: Tasks,
+        threads: Threads,
         clock: Callable[[], float],
         checks: CheckPolicy,
         prefix_secret: bytes,
@@ -53,6 +55,7 @@ class Forwarder:
         self._upstream = upstream
         self._recorder = recorder
         self._tasks = tasks
+        self._threads = threads
         self._clock = clock
         self._checks = checks
         self._prefix_secret = prefix_secret
@@ -60,17 +63,8 @@ class Forwarder:
     async def forward(self, call: Call) -> web.StreamResponse:
         """The engine's answer, inspected. Raises ``Rejection`` where there is none to give."""
         exchange, backend = call.exchange, call.backend
-        shadow = None
-        if isinstance(exchange.length, Bounded):
-            shadow = self._tasks.spawn(backend.measurer.exact(call.parsed), "shadow count")
         inspection = Inspection(
-            call.parsed,
-            backend,
-            exchange,
-            self._checks,
-            self._recorder,
-            shadow,
-            hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256"),
+            call.parsed, backend, exchange, self._checks, self._recorder, self._shadow(call)
         )
         backend.in_flight += 1
         try:
@@ -78,6 +72,20 @@ class Forwarder:
         finally:
             backend.in_flight -= 1
             await self._conclude(exchange, inspection)
+
+    def _shadow(self, call: Call) -> Shadow:
+        """Start what the checks will need and admission did not."""
+        backend, length = call.backend, call.exchange.length
+        if not isinstance(length, Counted | Bounded):
+            return Shadow()
+        count = prefix = None
+        if isinstance(length, Bounded):
+            count = self._tasks.spawn(backend.measurer.exact(call.parsed), "shadow count")
+        if self._checks.latency != "off" and backend.prefill.teaches(length.total):
+            key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
+            hashing = self._threads.on_thread(lambda: prefix_of(call.parsed, key))
+            prefix = self._tasks.spawn(hashing, "prefix")
+        return Shadow(count, prefix)
 
     async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
         async with await self._open(call) as answer:

@@ -39,11 +39,24 @@ class CheckPolicy:
     sample: float = 1.0
 
 
-class Inspection:
-    """Judges one answer. ``shadow`` is the exact count still being made, if admission had a bound.
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A prompt's chain hashes, and the bytes they were taken over."""
 
-    Withholding raises ``Rejection`` (WITHHELD) with the incident's id.
-    """
+    hashes: tuple[bytes, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """Work on a prompt done while the engine prefills it, where admission did not need it."""
+
+    count: asyncio.Task[PromptLength] | None = None
+    prefix: asyncio.Task[Prefix] | None = None
+
+
+class Inspection:
+    """Judges one answer. Withholding raises ``Rejection`` (WITHHELD) with the incident's id."""
 
     def __init__(
         self,
@@ -52,8 +65,7 @@ class Inspection:
         exchange: Exchange,
         policy: CheckPolicy,
         recorder: Recorder,
-        shadow: asyncio.Task[PromptLength] | None,
-        tenant_key: bytes,
+        shadow: Shadow,
     ) -> None:
         self._request = request
         self._backend = backend
@@ -61,8 +73,7 @@ class Inspection:
         self._policy = policy
         self._recorder = recorder
         self._shadow = shadow
-        self._uncached: int | None = None
-        self._tenant_key = tenant_key
+        self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
 
@@ -71,8 +82,7 @@ class Inspection:
         self._exchange.ttft = ttft
         if self._policy.latency == "off" or not self._request.generates:
             return
-        self._uncached = await self._uncached_tokens()
-        result = latency.judge_ttft(self._backend.prefill, self._uncached, ttft)
+        result = latency.judge_ttft(self._backend.prefill, await self._uncached_tokens(), ttft)
         self._exchange.checks.append(result)
         if result.verdict is Verdict.MISMATCH and self._policy.latency == "hold":
             raise self._withhold(result)
@@ -85,13 +95,14 @@ class Inspection:
     @property
     def counting(self) -> bool:
         """Whether the exact count is still being made."""
-        return self._shadow is not None and not self._shadow.done()
+        return self._shadow.count is not None and not self._shadow.count.done()
 
     async def finish(self) -> None:
         """The answer is over: what was not judged yet is judged, for the record only."""
         seen = self._exchange.observation
         if seen is None:
             return
+        await self._length()
         if not any(check.check == spotcheck.CHECK for check in self._exchange.checks):
             await self._judge_usage(seen, act=False)
         self._learn(seen)
@@ -115,8 +126,8 @@ class Inspection:
             self._recorder.incident(spotcheck.CHECK, self._exchange, result)
 
     async def _length(self) -> PromptLength:
-        if self._shadow is not None:
-            self._exchange.length = await self._shadow
+        if self._shadow.count is not None:
+            self._exchange.length = await self._shadow.count
         assert self._exchange.length is not None  # noqa: S101 - admission ran first
         return self._exchange.length
 
@@ -124,23 +135,20 @@ class Inspection:
         """Our count less what this tenant's earlier prompts may have left in the cache.
 
         The shared share is taken by bytes of the prompt's JSON, an estimate; the check's margin
-        of two covers the difference in bytes a token between the two parts.
+        of two covers the difference in bytes a token between the two parts. A bound stands for
+        the count where even that is too short to judge.
         """
+        if self._shadow.prefix is not None:
+            prefix = await self._shadow.prefix
+            known = self._backend.prefixes.known_bytes(prefix.hashes)
+            self._backend.prefixes.remember(prefix.hashes)
+            self._new_share = max(0.0, 1 - known / max(1, prefix.size))
         length = self._exchange.length
-        worth_counting = self._backend.prefill.min_tokens
-        if isinstance(length, Bounded) and length.total >= worth_counting:
+        if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:
             length = await self._length()
-        if not isinstance(length, Counted):
-            return length.total if isinstance(length, Bounded) else None
-        if length.total < worth_counting // 4:
-            return length.total
-        text = prompt_bytes(self._request)
-        if not text:
-            return length.total
-        hashes = prefixes.chain(text, self._tenant_key)
-        known = self._backend.prefixes.known_bytes(hashes)
-        self._backend.prefixes.remember(hashes)
-        return int(length.total * max(0.0, 1 - known / len(text)))
+        if isinstance(length, Counted | Bounded):
+            return int(length.total * self._new_share)
+        return None
 
     def _learn(self, seen: Observation) -> None:
         """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill."""
@@ -148,11 +156,12 @@ class Inspection:
         if (
             exchange.stream
             and exchange.ttft is not None
-            and self._uncached is not None
+            and isinstance(exchange.length, Counted)
             and seen.ending is Ending.COMPLETE
             and not any(check.suspect for check in exchange.checks)
         ):
-            self._backend.prefill = self._backend.prefill.learned(self._uncached, exchange.ttft)
+            uncached = int(exchange.length.total * self._new_share)
+            self._backend.prefill = self._backend.prefill.learned(uncached, exchange.ttft)
 
     def _withhold(self, finding: CheckResult) -> Rejection:
         incident = self._recorder.incident(finding.check, self._exchange, finding)
@@ -163,7 +172,11 @@ class Inspection:
         )
 
 
-def prompt_bytes(request: ParsedRequest) -> bytes:
-    """The prompt-bearing members of the body, in the order engines render them."""
+def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:
+    """Chain hashes over the prompt-bearing members of the body, in the order engines render them.
+
+    Work for a thread: about 2 ms a megabyte.
+    """
     body = request.body
-    return msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])
+    text = msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])
+    return Prefix(prefixes.chain(text, tenant_key), len(text))
