@@ -228,7 +228,9 @@ class CheckResult:
 class TemplateCall:
     """One chat as the engine would hand it to its chat template.
 
-    ``prefix_text`` is used instead of a template by renderers that build the text themselves.
+    ``kwargs`` are the template's own variables. ``suffix_text`` is tokenised apart and follows
+    the rendered text. ``flat_tools_retry``: where the template fails, the engine tries again with
+    the tools' functions alone.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -238,4 +240,5 @@ class TemplateCall:
     continue_final_message: bool = False
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_special_tokens: bool = False
-    reserve_tokens: int = 0
+    suffix_text: str = ""
+    flat_tools_retry: bool = False

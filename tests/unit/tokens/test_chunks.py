@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gateway.tokens.chunks import CHUNK_CHARS, chunks, could_be_cut
+
+PLACES = [
+    ("ab\ncd", 1, ["ab\n", "cd"]),
+    ("ab\n\ncd", 1, ["ab\n\n", "cd"]),
+    ("ab\n cd", 1, ["ab\n cd"]),  # white space after the newline may belong to it
+    ("ab\n/cd", 1, ["ab\n/cd"]),  # o200k takes the slash into the run before
+    ("ab\n中", 1, ["ab\n", "中"]),
+    ("ab cd", 1, ["ab", " cd"]),
+    ("ab  cd", 1, ["ab  cd"]),
+    ("a, b", 1, ["a, b"]),
+    ("é x", 1, ["é x"]),
+    ("a é", 1, ["a é"]),
+]
+
+
+@pytest.mark.parametrize(("text", "size", "parts"), PLACES)
+def test_only_safe_places_are_cut(text: str, size: int, parts: list[str]) -> None:
+    assert list(chunks(text, size)) == parts
+
+
+def test_nothing_is_lost_and_parts_have_the_size() -> None:
+    text = "some words and\nlines " * 20_000
+    parts = list(chunks(text))
+    assert "".join(parts) == text
+    assert len(parts) > 10
+    assert all(CHUNK_CHARS <= len(part) < CHUNK_CHARS + 40 for part in parts[:-1])
+
+
+@pytest.mark.parametrize("text", ["", "a", "a" * 200_000])
+def test_text_without_a_place_comes_whole(text: str) -> None:
+    assert list(chunks(text)) == [text]
+
+
+def test_place_at_the_edge_of_a_search_window_is_seen() -> None:
+    for shift in range(-3, 4):
+        head = "x" * (2 * CHUNK_CHARS + shift)
+        assert list(chunks(head + " tail")) == [head, " tail"]
+        assert list(chunks(head + "\ntail")) == [head + "\n", "tail"]
+
+
+def test_looking_for_a_place_does_not_hold_the_interpreter() -> None:
+    started = time.perf_counter()
+    assert len(list(chunks("QUJD" * 1_000_000))) == 1
+    assert time.perf_counter() - started < 1.0  # measured: 2 ms; one slow regex took 300 ms
+
+
+@pytest.mark.parametrize("token", ["a b", "x\ny", "A ", "word \n"])
+def test_added_tokens_a_cut_could_fall_into(token: str) -> None:
+    assert could_be_cut(token)
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "\n\n", " ", "<a  b>", "\n/", "[INST]"])
+def test_added_tokens_no_cut_can_fall_into(token: str) -> None:
+    assert not could_be_cut(token)
