@@ -1,4 +1,4 @@
-"""``poolgate demo``: the incident in a minute, on a simulated leaky engine, with every step checked.
+"""``poolgate demo``: the incident in a minute, on a simulated leaky engine, each step checked.
 
 Nothing in it is staged: the engine really copies from pages that other tenants left, its oracle
 says out of band whose they were, and each step asserts what it narrates.
@@ -7,7 +7,6 @@ says out of band whose they were, and each step asserts what it narrates.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator

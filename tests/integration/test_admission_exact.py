@@ -12,10 +12,10 @@ import os
 import random
 
 import pytest
-from boundary import DIALECTS, case
-from integration.conftest import gateway_and_engine
 
+from boundary import DIALECTS, case
 from gateway.simulate import INSTANT, SimulateSettings
+from integration.conftest import gateway_and_engine
 
 REQUESTS = int(os.environ.get("POOLGATE_PROOF", "150"))
 CONCURRENT = 16

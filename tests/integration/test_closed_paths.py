@@ -22,7 +22,8 @@ CONTROL = """
 /stop_profile /slots/0?action=erase /slots /props /lora-adapters /models/load /workers
 /list_workers /docs /openapi.json /redoc /health /tokenize /detokenize /v1/tokenize /version
 /vertex_generate /generate_from_file /encode /classify /score /rerank /pooling /infill
-/completion /embedding /api/chat /api/generate /api/ps /api/pull /api/delete /v1/audio/transcriptions
+/completion /embedding /api/chat /api/generate /api/ps /api/pull /api/delete
+/v1/audio/transcriptions
 /v1/files /v1/batches /inference/v1/generate /v1/chat/completions/render /v1/loads /get_load
 / /v1 /favicon.ico
 """.split()

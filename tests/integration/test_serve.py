@@ -30,9 +30,17 @@ async def served(*arguments):
     """``poolgate serve`` with free ports: process, data URL, admin URL."""
     data, admin = free_port(), free_port()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "serve", *arguments,
-        "--listen", f"127.0.0.1:{data}", "--admin", f"127.0.0.1:{admin}",
-        stderr=asyncio.subprocess.PIPE, env={**os.environ, "SOME_KEY": "LEAKMARK-engine"},
+        sys.executable,
+        "-m",
+        "gateway",
+        "serve",
+        *arguments,
+        "--listen",
+        f"127.0.0.1:{data}",
+        "--admin",
+        f"127.0.0.1:{admin}",
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "SOME_KEY": "LEAKMARK-engine"},
     )
     try:
         async with aiohttp.ClientSession() as http, asyncio.timeout(60):
@@ -97,9 +105,16 @@ async def test_sigterm_lets_a_stream_end_and_takes_no_more(engine, http):  # cas
 
 async def test_a_bad_configuration_names_every_fault_and_exits_2(tmp_path):
     bad = tmp_path / "bad.yaml"
-    bad.write_text("listen: nowhere\nbackends: [{name: a, url: ftp://x, limit: {refresh: 3}}]\nx: 1\n")
+    bad.write_text(
+        "listen: nowhere\nbackends: [{name: a, url: ftp://x, limit: {refresh: 3}}]\nx: 1\n"
+    )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "serve", "--config", str(bad),
+        sys.executable,
+        "-m",
+        "gateway",
+        "serve",
+        "--config",
+        str(bad),
         stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await process.communicate()
@@ -112,8 +127,17 @@ async def test_a_tokenizer_that_is_not_there_is_a_configuration_fault(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("backends: [{name: a, url: 'http://127.0.0.1:1', tokenizer: nonesuch}]\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "serve", "--config", str(config),
-        "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        "-m",
+        "gateway",
+        "serve",
+        "--config",
+        str(config),
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await process.communicate()
     assert process.returncode == 2

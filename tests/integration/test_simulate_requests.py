@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from simulated import PLAIN, serving
 
 from gateway.simulate import Habits, Timing
+from simulated import PLAIN, serving
 
 # --- refusals ----------------------------------------------------------------------------------
 

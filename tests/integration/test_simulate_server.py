@@ -11,10 +11,10 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from simulated import LIMIT, PLAIN, fill, serving
 
 from gateway.simulate import Habits, Timing
 from gateway.simulate.tokeniser import Tokeniser
+from simulated import LIMIT, PLAIN, fill, serving
 
 # --- the incident ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a broken engine or a departed client must not do to anybody (cases 4, 5, 7, 9, 46, 48, 53)."""
+"""What a broken engine or a departed client must not do (cases 4, 5, 7, 9, 46, 48, 53)."""
 
 from __future__ import annotations
 
