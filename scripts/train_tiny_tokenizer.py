@@ -15,16 +15,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import trainers
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ADDED_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -58,9 +50,7 @@ TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}
 {{- '<|im_start|>assistant\\n' }}
-{%- if enable_thinking is defined and not enable_thinking %}
-{{- '<think>\\n\\n</think>\\n\\n' }}
-{%- endif %}
+{%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
 {%- endif %}
 """
 
