@@ -29,10 +29,23 @@ _SPLITTING = frozenset(
 )
 
 
+# Texts that llama.cpp (src/llama-vocab.cpp) makes control tokens wherever a vocabulary has them.
+CONTROL_LOOKING = (
+    "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>", "<|end|>", "<|eot_id|>", "<|eom_id|>",
+    "<|im_end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<|endoftext|>",
+    "<|end_of_text|>", "<end_of_turn>", "<end_of_utterance>", "<|fim_prefix|>", "<|fim_suffix|>",
+    "<|fim_middle|>", "<|fim_pad|>", "<|fim_repo|>", "<|repo_name|>", "<|file_sep|>",
+    "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", "<reponame>", "<fim-prefix>",
+    "<fim-suffix>", "<fim-middle>", "<fim-pad>", "<fim-repo>", "<PRE>", "<SUF>", "<MID>", "<PAD>",
+    "<REPO>",
+)  # fmt: skip
+
+
 def load_encoder(files: TokenizerFiles, *, normalise: bool = True) -> Encoder:
     """Load, self-test and choose.
 
-    ``normalise`` False leaves out the tokenizer's normaliser, as llama.cpp does.
+    ``normalise`` False is llama.cpp's reading of the same file: no normaliser, and vocabulary
+    entries that look like control tokens are control tokens.
 
     Raises:
         AssetError: neither library can read the files.
@@ -42,14 +55,16 @@ def load_encoder(files: TokenizerFiles, *, normalise: bool = True) -> Encoder:
     path = files.path("tokenizer.json")
     if path is None:
         raise AssetError(f"tokenizer {files.name}: no tokenizer.json in {files.folder}")
-    return _from_json(files.name, path, {} if normalise else {"normalizer": None})
+    return _from_json(files.name, path, normalise=normalise)
 
 
-def _from_json(name: str, path: Path, changes: Mapping[str, None]) -> Encoder:
+def _from_json(name: str, path: Path, *, normalise: bool) -> Encoder:
     try:
         # A saved truncation or padding would change every count.
         spec = msgspec.json.decode(path.read_bytes())
-        spec |= {"truncation": None, "padding": None, **changes}
+        spec |= {"truncation": None, "padding": None}
+        if not normalise:
+            spec |= {"normalizer": None, "added_tokens": _with_control_looking(spec)}
         text = msgspec.json.encode(spec).decode()
         reference = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises bare Exception
@@ -192,6 +207,20 @@ def _tiktoken_length(encoding: tiktoken.Encoding) -> Callable[[str], int]:
 def _read_ranks(path: Path) -> dict[bytes, int]:
     pairs = (line.split() for line in path.read_bytes().splitlines() if line)
     return {base64.b64decode(token): int(rank) for token, rank in pairs}
+
+
+def _with_control_looking(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The added tokens, and the plain entries that llama.cpp takes for control tokens."""
+    added = list(spec.get("added_tokens", ()))
+    known = {token["content"] for token in added}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    vocabulary = spec["model"]["vocab"]
+    promoted = [
+        {"id": vocabulary[text], "content": text, "special": True, **flags}
+        for text in CONTROL_LOOKING
+        if text in vocabulary and text not in known
+    ]
+    return added + promoted
 
 
 def _may_cut(added_tokens: Sequence[Mapping[str, Any]]) -> bool:

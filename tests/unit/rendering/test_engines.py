@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assets_at_hand import TINY, template
 
+from assets_at_hand import TINY, template
 from gateway.rendering import sglang, vllm
 from gateway.rendering.common import Render
 from gateway.tokens.template import ChatTemplate, TemplateRefused
