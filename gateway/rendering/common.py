@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.types import ChatPrompt, OpaquePrompt, TemplateCall
 
@@ -102,6 +102,8 @@ class Templates:
         return self.tool_use if has_tools and self.tool_use is not None else self.default
 
 
+T = TypeVar("T")
+Readers = Mapping[str, Callable[[Json, Templates], T]]
 Render = Callable[[ChatPrompt, Templates], TemplateCall | OpaquePrompt]
 
 
@@ -115,6 +117,19 @@ def rendering(build: Callable[[ChatPrompt, Templates], TemplateCall]) -> Render:
             return OpaquePrompt(error.reason)
 
     return render
+
+
+def read_request(prompt: ChatPrompt, templates: Templates, readers: Readers[T]) -> T:
+    """The request as its dialect's reader sees it.
+
+    Raises:
+        Unrenderable: no reader, hidden input, or what the reader raises.
+    """
+    read = readers.get(prompt.dialect)
+    if read is None:
+        raise Unrenderable("unknown_dialect")
+    refuse_hidden_input(prompt.body)
+    return read(prompt.body, templates)
 
 
 def refuse_hidden_input(body: Json) -> None:

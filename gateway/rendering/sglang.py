@@ -9,13 +9,14 @@ they matter for certain the prompt is opaque, else the check of usage finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.rendering.common import (
     Json,
     Message,
+    Readers,
     Templates,
     TemplateTraits,
     Unrenderable,
@@ -23,7 +24,7 @@ from gateway.rendering.common import (
     objects,
     optional_object,
     optional_objects,
-    refuse_hidden_input,
+    read_request,
     refuse_part,
     rendering,
     template_kwargs,
@@ -94,7 +95,7 @@ def anthropic_messages(body: Json, templates: Templates) -> Chat:
     )
 
 
-READERS: Mapping[str, Callable[[Json, Templates], Chat]] = {
+READERS: Readers[Chat] = {
     "openai_chat": openai_chat,
     "openai_responses": openai_responses,
     "anthropic_messages": anthropic_messages,
@@ -109,11 +110,7 @@ def content_format(template: TemplateTraits) -> str:
 
 
 def _build(prompt: ChatPrompt, templates: Templates) -> TemplateCall:
-    read = READERS.get(prompt.dialect)
-    if read is None:
-        raise Unrenderable("unknown_dialect")
-    refuse_hidden_input(prompt.body)
-    chat = read(prompt.body, templates)
+    chat = read_request(prompt, templates, READERS)
     if not chat.messages:
         raise Unrenderable("malformed")
     tools = _tools(chat)

@@ -9,7 +9,7 @@ forced by flag) are not known here: the check of usage finds those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway.rendering.common import (
     TEXT_PARTS,
     Json,
     Message,
+    Readers,
     Templates,
     TemplateTraits,
     Unrenderable,
@@ -24,17 +25,16 @@ from gateway.rendering.common import (
     function_tool,
     objects,
     optional_objects,
-    refuse_hidden_input,
+    read_request,
     refuse_part,
     rendering,
     template_kwargs,
     text_of,
 )
-from gateway.rendering.vllm_anthropic import anthropic_chat
+from gateway.rendering.vllm_anthropic import BILLING_HEADER, anthropic_chat
 from gateway.rendering.vllm_responses import responses_chat
 from gateway.types import ChatPrompt, TemplateCall
 
-BILLING_HEADER = "x-anthropic-billing-header"
 # Members of content parts that vLLM's own types know; others travel on to the template.
 KNOWN_PART_FIELDS = frozenset(
     {
@@ -123,7 +123,7 @@ def anthropic_messages(body: Json, templates: Templates) -> Chat:
     )
 
 
-READERS: Mapping[str, Callable[[Json, Templates], Chat]] = {
+READERS: Readers[Chat] = {
     "openai_chat": openai_chat,
     "openai_responses": openai_responses,
     "anthropic_messages": anthropic_messages,
@@ -131,11 +131,7 @@ READERS: Mapping[str, Callable[[Json, Templates], Chat]] = {
 
 
 def _build(prompt: ChatPrompt, templates: Templates) -> TemplateCall:
-    read = READERS.get(prompt.dialect)
-    if read is None:
-        raise Unrenderable("unknown_dialect")
-    refuse_hidden_input(prompt.body)
-    chat = read(prompt.body, templates)
+    chat = read_request(prompt, templates, READERS)
     if not chat.messages or (chat.add_generation_prompt and chat.continue_final_message):
         raise Unrenderable("malformed")
     template = templates.select(has_tools=chat.tools is not None)
