@@ -6,6 +6,9 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from assets_at_hand import (
     EVERY_HF_TOKENIZER,
     EVERY_TOKENIZER,
@@ -15,9 +18,6 @@ from assets_at_hand import (
     reference,
     whole_count,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from gateway.tokens.chunks import chunks
 from gateway.types import AtLeast, ChatPrompt, Counted, TextPrompt, Unverifiable
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from assets_at_hand import TINY, store
 
+from assets_at_hand import TINY, store
 from gateway.tokens.assets import (
     AssetCorrupt,
     AssetError,

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from assets_at_hand import template
 
+from assets_at_hand import template
 from gateway.rendering.sglang import content_format
 from gateway.tokens.template import examine
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from assets_at_hand import TINY, counter, template, whole_count
 
+from assets_at_hand import TINY, counter, template, whole_count
 from gateway.errors import Kind, Rejection
 from gateway.tokens.encoder import Growth, UncountableText
 from gateway.types import (

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from assets_at_hand import EVERY_HF_TOKENIZER, TINY, encoder, whole_count
 
+from assets_at_hand import EVERY_HF_TOKENIZER, TINY, encoder, whole_count
 from gateway.tokens.encoder import Encoder, Growth, UncountableText
 
 PLAIN = Encoder(name="bytes", library="test", length=lambda text: len(text.encode()), vocab_size=9)

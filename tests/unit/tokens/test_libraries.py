@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import tiktoken
 import tiktoken_ext.openai_public as openai_public
+
+import gateway.tokens.libraries as libraries
 from assets_at_hand import (
     EVERY_HF_TOKENIZER,
     EVERY_TOKENIZER,
@@ -18,8 +20,6 @@ from assets_at_hand import (
     store,
     whole_count,
 )
-
-import gateway.tokens.libraries as libraries
 from gateway.tokens.assets import AssetError, TokenizerFiles
 from gateway.tokens.encoder import Growth, UncountableText
 from gateway.tokens.selftest import TEXTS

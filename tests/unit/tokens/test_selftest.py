@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from assets_at_hand import TINY, encoder
-
 from gateway.tokens.selftest import TEXTS, cuts_add_up, same_ids, sample_texts
 
 

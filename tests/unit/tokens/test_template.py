@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 import pytest
-from assets_at_hand import TINY, store, template
 
+from assets_at_hand import TINY, store, template
 from gateway.rendering.common import LateSystem
 from gateway.tokens.assets import AssetError, TokenizerFiles
 from gateway.tokens.template import TemplateRefused, examine, load_template
