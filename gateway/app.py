@@ -202,11 +202,9 @@ class App:
             refresh=entry.limit.refresh,
             clock=self._clock,
         )
-        measurer: Measurer
-        if counters is None:
-            measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
-        else:
-            measurer = LocalMeasurer(counters, threads, lambda: discovery.engine)
+        measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
+        if counters is not None:
+            measurer = LocalMeasurer(counters, threads, lambda: discovery.engine, measurer)
         return Backend(
             _wiring(entry, api_key, self._secret),
             discovery,

@@ -30,6 +30,23 @@ from gateway.types import (
 
 T = TypeVar("T")
 
+# Reasons for which our own rendering gives up although the engine's tokeniser can tell.
+ENGINE_CAN_TELL = frozenset(
+    {
+        "engine_rendering",
+        "harmony",
+        "message_tools",
+        "no_template",
+        "run_too_long",
+        "schema_types",
+        "template_kwargs",
+        "template_refused",
+        "thinking",
+        "thinking_history",
+        "tool_namespace",
+    }
+)
+
 # What a text can grow to before it is tokenised, in bytes: NFKC turns the 3 bytes of U+FDFA into
 # 33, the worst case in Unicode 16; no tokenizer makes more tokens than bytes of normalised text.
 NORMALISER_GROWTH = 11
@@ -95,28 +112,47 @@ class Threads:
 
 
 class LocalMeasurer:
-    """Counts with a tokenizer in this process, as the engine at hand renders chats."""
+    """Counts with a tokenizer in this process, as the engine at hand renders chats.
+
+    Where our rendering cannot follow the engine's, the engine itself is asked.
+    """
 
     def __init__(
-        self, counters: LocalCounters, threads: Threads, engine: Callable[[], Engine | None]
+        self,
+        counters: LocalCounters,
+        threads: Threads,
+        engine: Callable[[], Engine | None],
+        fallback: Measurer,
     ) -> None:
         self._counters = counters
         self._threads = threads
         self._engine = engine
+        self._fallback = fallback
 
     async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
         """A small prompt is counted at once: that is cheaper than a bound and a shadow count."""
         counter, prompt = await self._counter(), request.prompt
         if self._small(request):
-            return self._threads.in_place(lambda: counter.count(prompt, limit))
-        return await self._threads.on_thread(lambda: _enough(counter, prompt, limit))
+            length = self._threads.in_place(lambda: counter.count(prompt, limit))
+        else:
+            length = await self._threads.on_thread(lambda: _enough(counter, prompt, limit))
+        return await self._or_ask(request, length)
 
     async def exact(self, request: ParsedRequest) -> PromptLength:
         """The whole count."""
         counter, prompt = await self._counter(), request.prompt
         if self._small(request):
-            return self._threads.in_place(lambda: counter.count(prompt))
-        return await self._threads.on_thread(lambda: counter.count(prompt))
+            length = self._threads.in_place(lambda: counter.count(prompt))
+        else:
+            length = await self._threads.on_thread(lambda: counter.count(prompt))
+        return await self._or_ask(request, length)
+
+    async def _or_ask(self, request: ParsedRequest, length: PromptLength) -> PromptLength:
+        """The engine's count where ours is missing; our reason where the engine has none either."""
+        if not isinstance(length, Unverifiable) or length.reason not in ENGINE_CAN_TELL:
+            return length
+        asked = await self._fallback.exact(request)
+        return length if isinstance(asked, Unverifiable) else asked
 
     def _small(self, request: ParsedRequest) -> bool:
         by_itself = isinstance(request.prompt, TokenIdPrompt)

@@ -129,6 +129,8 @@ class Forwarder:
         if exchange.query:
             url += "?" + exchange.query
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
+        if backend.traits.closes_after_stream and call.parsed.stream:
+            headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
         opening = self._upstream.open(url, headers, call.body)
         try:

@@ -92,7 +92,10 @@ def from_anthropic(body: Body, *, inline_system: bool) -> Chat:
     """A Messages request's conversation. ``inline_system``: the template keeps system messages
     in the middle; else they are merged into the leading one.
     """
-    system = [text for text in _anthropic_texts(body.get("system")) if text.strip()]
+    # A blank string is no system message; a blank block of a list is one, as in the engine.
+    written = body.get("system")
+    blank = isinstance(written, str) and not written.strip()
+    system = [] if blank else [text for text in _anthropic_texts(written) if text]
     messages: list[Body] = []
     for turn in body.get("messages") or ():
         if turn.get("role") == "system" and not inline_system:
