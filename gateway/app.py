@@ -7,13 +7,15 @@ import hmac
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import aiohttp
 
 from gateway.core import capacity, tenants
 from gateway.core.admission import Outcomes
+from gateway.edge.access_log import AccessLog
 from gateway.edge.admin import Admin
 from gateway.edge.backends import Backend, Wiring
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
@@ -62,12 +64,15 @@ class Generation:
 class App:
     """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``."""
 
-    def __init__(self, *, access_log: bool = True, tokenizers: Path | None = None) -> None:
+    def __init__(
+        self, *, access_log: BinaryIO | None = None, tokenizers: Path | None = None
+    ) -> None:
         self._clock = asyncio.get_running_loop().time
         self._tokenizers = tokenizers
         self._tasks = Tasks()
         self.metrics = Metrics()
-        self.recorder = Recorder(self.metrics, self._clock, access=access_log)
+        self._access_log = AccessLog(access_log) if access_log is not None else None
+        self.recorder = Recorder(self.metrics, self._clock, self._access_log)
         self._limiter = MemoryLimiter(self._clock)
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
         self._secret = secrets.token_bytes(32)
@@ -110,6 +115,8 @@ class App:
         await self._tasks.cancel()
         if self._generation is not None:
             await self._generation.close()
+        if self._access_log is not None:
+            self._access_log.close()
 
     @property
     def settings(self) -> Settings:
@@ -219,6 +226,7 @@ def _wiring(entry: written.Backend, api_key: str | None, process_secret: bytes) 
     written_secret = entry.salt_secret.get_secret_value() if entry.salt_secret else None
     secret = written_secret.encode() if written_secret else process_secret
 
+    @lru_cache(maxsize=10_000)
     def salt(tenant: str) -> str:
         return hmac.new(secret, tenant.encode(), "sha256").hexdigest()
 

@@ -176,7 +176,7 @@ async def _with_a_wrong_limit(stage: Stage, app: App, victims: list[str]) -> Non
 
 @contextlib.asynccontextmanager
 async def _gateway(engine_url: str) -> AsyncIterator[App]:
-    app = App(access_log=False)
+    app = App()
     try:
         await app.start(_settings(engine_url))
         yield app

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import uvloop
 
@@ -35,7 +36,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--tokenizer", help="with --backend: a name in tokenizers/, or a path")
     parser.add_argument("--listen", metavar="HOST:PORT", help="data plane (127.0.0.1:8080)")
     parser.add_argument("--admin", metavar="HOST:PORT", help="admin plane (127.0.0.1:9090)")
-    parser.add_argument("--no-access-log", action="store_true", help="no line per request")
+    parser.add_argument(
+        "--no-access-log", action="store_true", help="no JSON line per request on standard output"
+    )
     parser.set_defaults(run=run)
 
 
@@ -55,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         settings = read()
-        return uvloop.run(_serve(settings, read, access_log=not args.no_access_log))
+        return uvloop.run(
+            _serve(settings, read, access_log=None if args.no_access_log else sys.stdout.buffer)
+        )
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_CONFIG
@@ -64,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-async def _serve(settings: Settings, read: Callable[[], Settings], *, access_log: bool) -> int:
+async def _serve(
+    settings: Settings, read: Callable[[], Settings], access_log: BinaryIO | None
+) -> int:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)

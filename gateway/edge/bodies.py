@@ -28,6 +28,11 @@ async def read_body(request: web.BaseRequest, max_bytes: int, deadline: float) -
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
+    if request.content.is_eof():  # a small body came with its head: nothing to wait for
+        body = request.content.read_nowait(-1)
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+        return body
     parts: list[bytes] = []
     size = 0
     try:

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,14 +14,20 @@ from gateway.edge.exchange import Exchange
 from gateway.edge.metrics import Metrics
 from gateway.types import CheckResult
 
-access_log = logging.getLogger("poolgate.access")
 incident_log = logging.getLogger("poolgate.incident")
+
+
+class Lines(Protocol):
+    """Where access records go: one JSON object a line (``gateway.edge.access_log``)."""
+
+    def write(self, line: bytes) -> None:
+        """Take a line without its end; must not wait."""
 
 
 class Recorder:
     """Writes what the exchange was to metrics and logs. Never text, never keys."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], *, access: bool) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float], access: Lines | None) -> None:
         self._metrics = metrics
         self._clock = clock
         self._access = access
@@ -45,8 +51,8 @@ class Recorder:
             metrics.checks.labels(check.check, check.verdict).inc()
             if check.suspect:
                 metrics.suspects.labels(check.check, exchange.backend).inc()
-        if self._access:
-            access_log.info("%s", msgspec.json.encode(self._line(exchange)).decode())
+        if self._access is not None:
+            self._access.write(msgspec.json.encode(self._line(exchange)))
 
     def incident(self, kind: str, exchange: Exchange, finding: CheckResult) -> str:
         """Open an incident; its id goes to the client, its evidence stays here."""

@@ -83,24 +83,29 @@ class UpstreamAnswer:
 
     def headers(self) -> CIMultiDict[str]:
         """What of the answer's headers passes on."""
-        nominated = {
-            name.strip().lower() for name in self._response.headers.get("Connection", "").split(",")
-        }
-        return CIMultiDict(
-            (name, value)
-            for name, value in self._response.headers.items()
-            if name.lower() not in WITHHELD
-            and name.lower() not in nominated
-            and not name.lower().startswith(("x-poolgate-", "x-ratelimit-"))
-        )
+        received = self._response.headers
+        nominated = received.get("Connection", "").lower()
+        kept: CIMultiDict[str] = CIMultiDict()
+        for name, value in received.items():
+            lower = name.lower()
+            if (
+                lower not in WITHHELD
+                and lower not in nominated
+                and not lower.startswith(("x-poolgate-", "x-ratelimit-"))
+            ):
+                kept.add(name, value)
+        return kept
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes. Raises ``Rejection`` (UPSTREAM_BROKE, UPSTREAM_TIMEOUT)."""
         content = self._response.content
         while True:
             try:
-                async with asyncio.timeout(self._idle):
-                    chunk = await content.readany()
+                if content.is_eof():  # all of it is here: nothing to wait for
+                    chunk = content.read_nowait(-1)
+                else:
+                    async with asyncio.timeout(self._idle):
+                        chunk = await content.readany()
             except TimeoutError as error:
                 raise Rejection(
                     Kind.UPSTREAM_TIMEOUT, f"The engine sent nothing for {self._idle:g}s (idle)."

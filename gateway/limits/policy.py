@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import ceil
 
 from gateway.errors import Kind, Rejection
@@ -72,13 +73,19 @@ def rejection(refused: Refused) -> Rejection:
 
 def _quotas(policy: Policy, tokens: int) -> Iterator[tuple[str, Unit, Quota | Concurrency, int]]:
     if (amount := policy.requests_per_minute) is not None:
-        yield "requests per minute", Unit.REQUESTS, Quota(amount, _MINUTE, amount), 1
+        yield "requests per minute", Unit.REQUESTS, _bucket(amount, _MINUTE), 1
     if (amount := policy.tokens_per_minute) is not None:
-        yield "tokens per minute", Unit.TOKENS, Quota(amount, _MINUTE, amount), tokens
+        yield "tokens per minute", Unit.TOKENS, _bucket(amount, _MINUTE), tokens
     if (amount := policy.tokens_per_day) is not None:
-        yield "tokens per day", Unit.TOKENS, Quota(amount, _DAY, amount), tokens
+        yield "tokens per day", Unit.TOKENS, _bucket(amount, _DAY), tokens
     if (amount := policy.concurrent) is not None:
         yield "concurrent requests", Unit.SLOTS, Concurrency(amount), 1
+
+
+@lru_cache(maxsize=4096)
+def _bucket(amount: int, period: float) -> Quota:
+    """A quota whose burst is its whole amount; made once a policy, not once a request."""
+    return Quota(amount, period, amount)
 
 
 def _tightness(decision: Decision) -> tuple[int, float]:

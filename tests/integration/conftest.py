@@ -44,7 +44,7 @@ def settings_for(url, *, backend=None, **more):
 
 @asynccontextmanager
 async def gateway_for(url, *, backend=None, **more):
-    app = App(access_log=False)
+    app = App()
     try:
         await app.start(settings_for(url, backend=backend, **more))
         yield app
