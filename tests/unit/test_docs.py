@@ -17,6 +17,7 @@ from gateway.cli.main import main, parser
 from gateway.dialects import sglang_generate
 from gateway.dialects.routes import ROUTES
 from gateway.edge.admin import Admin
+from gateway.edge.counting import ENGINE_CAN_TELL
 from gateway.edge.metrics import Metrics
 from gateway.engines.detect import ENGINES
 from gateway.errors import Kind
@@ -382,6 +383,12 @@ def test_every_reason_for_no_count_is_explained() -> None:
     page = section("docs/counting.md", "## Prompts that cannot be counted")
     assert len(reasons()) > 30
     assert {reason for reason in reasons() if f"`{reason}`" not in page} == set()
+
+
+def test_the_reasons_to_ask_the_engine_are_the_codes() -> None:
+    page = section("docs/counting.md", "## Prompts that cannot be counted")
+    quoted = "\n".join(line for line in page.splitlines() if line.startswith("> "))
+    assert set(re.findall(r"`(\w+)`", quoted)) == ENGINE_CAN_TELL
 
 
 def test_every_endpoint_asked_for_a_limit_is_told() -> None:
