@@ -228,9 +228,10 @@ class CheckResult:
 class TemplateCall:
     """One chat as the engine would hand it to its chat template.
 
-    ``kwargs`` are the template's own variables. ``suffix_text`` is tokenised apart and follows
-    the rendered text. ``flat_tools_retry``: where the template fails, the engine tries again with
-    the tools' functions alone.
+    ``kwargs`` are the template's own variables. ``tail`` follows the rendered text and is
+    tokenised with it; ``suffix_text`` comes after both and is tokenised apart.
+    ``flat_tools_retry``: where the template fails, the engine tries again with the tools'
+    functions alone.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -240,5 +241,6 @@ class TemplateCall:
     continue_final_message: bool = False
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_special_tokens: bool = False
+    tail: str = ""
     suffix_text: str = ""
     flat_tools_retry: bool = False

@@ -92,8 +92,9 @@ def too_long_message(too_long: PromptTooLong) -> str:
 class MessageFold(Fold):
     """Adds up what engines report as the prompt: its uncached, cached and newly cached part.
 
-    llama.cpp and SGLang leave the cached part out of ``input_tokens``; vLLM leaves nothing out
-    and says so with zeros. SGLang can open a stream with zeros and correct them at its end.
+    llama.cpp and SGLang leave the cached part out of ``input_tokens``; vLLM opens a stream with all
+    of it and may take the cached part out at its end, down to zero. SGLang can open a stream with
+    zeros and correct them at its end. Zeros alone say nothing.
     """
 
     members = ("usage", "input_tokens", "stop_reason", "delta", "message")
@@ -135,8 +136,6 @@ class MessageFold(Fold):
             name: number for name in self._PARTS if (number := tokens(usage, name)) is not None
         }
         if any(parts.values()) or not self._prompt:
-            if not parts.get("input_tokens"):
-                parts.pop("input_tokens", None)
             self._prompt |= parts
         completion = tokens(usage, "output_tokens")
         self._completion = self._completion if completion is None else completion

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.dialects import prompts, wire
 from gateway.dialects.openai_common import ChoicesDialect
-from gateway.types import ChatPrompt, Prompt
+from gateway.types import ChatPrompt, OpaquePrompt, Prompt
 
 
 class OpenAiChat(ChoicesDialect):
@@ -20,4 +20,6 @@ class OpenAiChat(ChoicesDialect):
     def prompt(self, body: Mapping[str, Any], /) -> Prompt:
         """The conversation. Images are left to the renderer, which knows the engine."""
         wire.objects(body, "messages")
+        if body.get("input_ids") is not None:  # SGLang runs these and never looks at the messages
+            return OpaquePrompt("input_ids")
         return prompts.truncation(body) or ChatPrompt(self.name, body)

@@ -142,15 +142,17 @@ class ChoicesFold(Fold):
         usage = usage_of(value.get("usage"))
         if usage is None:
             return Forward.KEEP
-        self._usage = usage
+        # llama.cpp reports on each prompt of a batch in a stream; whole answers tell of the first.
+        if self._usage is None or not choices or _index(choices[0], 0) == 0:
+            self._usage = usage
         if not self._strip:
             return Forward.KEEP
         return Forward.WITHOUT_USAGE if choices else Forward.DROP
 
     def _finish(self, choice: Mapping[str, Any], place: int) -> None:
-        reason, index = choice.get("finish_reason"), choice.get("index")
+        reason = choice.get("finish_reason")
         if isinstance(reason, str):
-            self.finish[index if type(index) is int else place] = reason
+            self.finish[_index(choice, place)] = reason
 
     def usage(self) -> Usage | None:
         """The last usage that was not null."""
@@ -160,6 +162,12 @@ class ChoicesFold(Fold):
     def finished(self) -> bool:
         """All choices gave their reason: transformers never sends [DONE]."""
         return len(self.finish) >= self._expected
+
+
+def _index(choice: Any, place: int) -> int:
+    """Which choice it is; by its place where it does not say."""
+    index = choice.get("index") if isinstance(choice, dict) else None
+    return index if type(index) is int else place
 
 
 class ChoicesDialect(OpenAiErrors):

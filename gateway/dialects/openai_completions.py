@@ -23,6 +23,8 @@ class OpenAiCompletions(ChoicesDialect):
             return OpaquePrompt("prompt_embeds")
         add_special_tokens = wire.flag(body, "add_special_tokens")
         prompt = prompts.text_or_ids(body.get("prompt"), "prompt", add_special_tokens)
+        if isinstance(body["prompt"], list):  # alone, an empty text is each engine's own matter
+            prompts.refuse_empty(body["prompt"], "prompt")
         if body.get("suffix"):
             return OpaquePrompt("suffix")
         return prompts.truncation(body) or prompt

@@ -38,6 +38,15 @@ def text_or_ids(
     )
 
 
+def refuse_empty(value: Any, name: str) -> None:
+    """Refuse a prompt, or one of several, that is an empty text: SGLang's server dies of it.
+
+    Raises ``Rejection`` (MALFORMED).
+    """
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise malformed(f"No prompt in '{name}' may be empty.", name)
+
+
 def _ids(prompts: list[list[Any]], name: str) -> TokenIdPrompt:
     if any(set(map(type, ids)) != {int} for ids in prompts):
         raise _not_ids(name)

@@ -69,6 +69,7 @@ def _prompt(body: Mapping[str, Any]) -> Prompt:
             return OpaquePrompt(reason)
     [source] = given
     prompt = prompts.text_or_ids(body[source], source)
+    prompts.refuse_empty(body[source], source)
     return prompts.truncation(body) or prompt
 
 

@@ -96,11 +96,13 @@ class Traits:
     """What is peculiar to an engine's accounting and fields.
 
     ``usage_first_only``: usage covers only the first prompt of a batch and the first choice.
+    ``closes_after_stream``: it hangs up after a streamed answer without saying so beforehand.
     ``salt_fields``: dialect -> the request field that salts the prefix cache, where it has one.
     ``request_id_field``: dialect -> the request field that carries our request id.
     """
 
     usage_first_only: bool = False
+    closes_after_stream: bool = False
     salt_fields: Mapping[str, str] = field(default_factory=dict)
     salt_max_chars: int = 64
 

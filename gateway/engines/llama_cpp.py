@@ -50,7 +50,7 @@ class LlamaCpp:
     __slots__ = ()
 
     name: str = "llama_cpp"
-    traits: Traits = Traits(usage_first_only=True)
+    traits: Traits = Traits(usage_first_only=True, closes_after_stream=True)
     probes: tuple[Probe, ...] = (PROPS, SLOTS, MODELS)
 
     def recognises(self, answers: Answers) -> bool:

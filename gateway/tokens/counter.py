@@ -97,7 +97,7 @@ class PromptCounter:
             text = self.template.render(call)
         except TemplateRefused:
             return Unverifiable("template_refused")
-        return (PromptText(text, call.add_special_tokens, call.suffix_text),)
+        return (PromptText(text + call.tail, call.add_special_tokens, call.suffix_text),)
 
     def _count_all(self, texts: tuple[PromptText, ...], stop_at: int | None) -> PromptLength:
         items: list[int] = []

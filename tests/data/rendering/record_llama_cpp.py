@@ -10,10 +10,16 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from gateway.tokens.selftest import TEXTS
 
 HERE = Path(__file__).parent
+COUNTING = {
+    "openai_chat": "/v1/chat/completions/input_tokens",
+    "openai_responses": "/v1/responses/input_tokens",
+    "anthropic_messages": "/v1/messages/count_tokens",
+}
 
 
 def post(url: str, body: object) -> dict[str, object]:
@@ -28,19 +34,16 @@ def post(url: str, body: object) -> dict[str, object]:
 
 def main(url: str) -> None:
     cases = json.loads((HERE / "cases.json").read_text("utf-8"))
-    chats = {
-        case["name"]: post(f"{url}/v1/chat/completions/input_tokens", case["body"]).get(
-            "input_tokens"
-        )
-        for case in cases
-        if case["dialect"] == "openai_chat"
-    }
+    counts: dict[str, Any] = {dialect: {} for dialect in COUNTING}
+    for case in cases:
+        answer = post(url + COUNTING[case["dialect"]], case["body"])
+        counts[case["dialect"]][case["name"]] = answer.get("input_tokens")
     options = {"add_special": True, "parse_special": True}
     texts = [
         len(post(f"{url}/tokenize", {"content": text, **options})["tokens"])  # type: ignore[arg-type]
         for text in TEXTS
     ]
-    recorded = {"chats": chats, "texts": texts}
+    recorded = {**counts, "texts": texts}
     (HERE / "llama_cpp.json").write_text(json.dumps(recorded, indent=1) + "\n", "utf-8")
 
 

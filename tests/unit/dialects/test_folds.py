@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gateway.dialects.anthropic_messages import MessageFold
+from gateway.dialects.openai_common import ChoicesFold
 from gateway.dialects.openai_responses import ResponseFold
 from gateway.dialects.sglang_generate import MetaInfoFold
 from gateway.types import Usage
@@ -36,6 +37,17 @@ def delta(usage):
         ),
         # vLLM 0.33: everything, then what was cached taken out of it
         ({"input_tokens": 15}, {"input_tokens": 1, "cache_read_input_tokens": 14}, (15, None, 14)),
+        # vLLM 0.32 with prompt details, where the prompt fills its blocks to the last token
+        (
+            {"input_tokens": 256, "output_tokens": 0},
+            {
+                "input_tokens": 0,
+                "output_tokens": 1,
+                "cache_creation_input_tokens": 128,
+                "cache_read_input_tokens": 128,
+            },
+            (256, 1, 128),
+        ),
         # SGLang: zeros first
         (
             {"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0},
@@ -123,3 +135,23 @@ def test_generate_without_numbers_reports_none():
     assert fold.usage() is None
     fold.event({"meta_info": {"prompt_tokens": None}})
     assert fold.usage() == Usage()
+
+
+@pytest.mark.parametrize(("order", "prompt"), [((0, 1), 3), ((1, 0), 3)])
+def test_a_batch_in_a_stream_reports_its_first_prompt(order, prompt):
+    """llama.cpp: each prompt's last chunk has its own usage; whole answers tell of the first."""
+    fold = ChoicesFold(2, strip=False)
+    for index in order:
+        choice = {"index": index, "text": "", "finish_reason": "length"}
+        usage = {"prompt_tokens": 3 - index, "completion_tokens": 1}
+        fold.event({"choices": [choice], "usage": usage})
+    assert fold.usage().prompt_tokens == prompt
+
+
+def test_usage_without_a_choice_is_of_all():
+    """vLLM and SGLang, also with continuous usage on every chunk before."""
+    fold = ChoicesFold(2, strip=False)
+    for index in (0, 1):
+        fold.event({"choices": [{"index": index}], "usage": {"prompt_tokens": 1}})
+    fold.event({"choices": [], "usage": {"prompt_tokens": 7}})
+    assert fold.usage().prompt_tokens == 7

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.dialects import prompts
-from gateway.errors import Rejection
+from gateway.errors import Kind, Rejection
 from gateway.types import ChatPrompt, OpaquePrompt, TextPrompt, TokenIdPrompt
 
 
@@ -56,3 +56,16 @@ def test_items(prompt, count):
 def test_fields_that_make_the_engine_truncate(name):
     assert prompts.truncation({name: -1}) == OpaquePrompt("engine_truncates")
     assert prompts.truncation({name: None}) is None
+
+
+@pytest.mark.parametrize("value", ["", ["a", ""], [""]])
+def test_an_empty_prompt_is_refused_by_name(value):
+    with pytest.raises(Rejection, match="No prompt in 'text' may be empty") as refusal:
+        prompts.refuse_empty(value, "text")
+    assert refusal.value.kind is Kind.MALFORMED
+    assert refusal.value.param == "text"
+
+
+@pytest.mark.parametrize("value", [" ", ["a", " "], [1], [[1], [2]]])
+def test_a_prompt_that_is_not_empty_passes(value):
+    prompts.refuse_empty(value, "text")

@@ -209,6 +209,19 @@ def test_an_empty_suffix_is_none():
     assert parse(COMPLETIONS, suffix="").prompt == TextPrompt(("hi",))
 
 
+def test_sglang_dies_of_an_empty_text_among_prompts():
+    assert fault(COMPLETIONS, prompt=["a", ""]) == "prompt"
+    assert fault(COMPLETIONS, prompt=[""]) == "prompt"
+    assert fault(GENERATE, text="") == "text"
+    assert fault(GENERATE, text=["a", ""]) == "text"
+    assert parse(COMPLETIONS, prompt="").prompt == TextPrompt(("",))  # every engine copes
+
+
+def test_ids_that_replace_a_conversation_are_not_what_its_messages_show():
+    assert parse(CHAT, input_ids=[1, 2]).prompt == OpaquePrompt("input_ids")
+    assert isinstance(parse(CHAT, input_ids=None).prompt, ChatPrompt)
+
+
 def test_an_embedded_conversation_shows_no_length():
     request = parse(EMBEDDINGS, drop=["input"], messages=[])
     assert request.prompt == OpaquePrompt("chat_embedding")

@@ -7,6 +7,8 @@ import pytest
 
 from assets_at_hand import TINY, counter, template, whole_count
 from gateway.errors import Kind, Rejection
+from gateway.rendering.common import Templates
+from gateway.rendering.registry import EngineRendering
 from gateway.tokens.encoder import Growth, UncountableText
 from gateway.types import (
     AtLeast,
@@ -205,3 +207,17 @@ def test_odd_messages_are_counted_or_refused_never_a_crash(engine: str, messages
     """Case row 22."""
     answer = counter(engine=engine).count(ChatPrompt("openai_chat", {"messages": messages}))
     assert isinstance(answer, Counted | Unverifiable)
+
+
+def test_a_tail_is_counted_with_the_text_before_it() -> None:
+    """One text: apart they would be two tokens or more."""
+
+    def tailed(prompt: ChatPrompt, templates: Templates) -> TemplateCall:
+        call = TemplateCall([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+        return dataclasses.replace(call, tail="assistant continues")
+
+    one = counter()
+    tail = dataclasses.replace(one, rendering=EngineRendering(tailed))
+    text = template().render(TemplateCall([{"role": "user", "content": "hi"}]))
+    together = whole_count(TINY, text + "assistant continues")
+    assert tail.count(chat()) == Counted((together,))
