@@ -1,7 +1,7 @@
 # The gateway as a small non-root image. Build context: the repository.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md CHANGELOG.md ./
+COPY pyproject.toml constraints.txt README.md CHANGELOG.md LICENSE ./
 COPY gateway gateway
 COPY tokenizers/manifest.toml tokenizers/manifest.toml
 COPY tokenizers/poolgate-tiny tokenizers/poolgate-tiny
@@ -18,4 +18,4 @@ EXPOSE 8080 9090
 # The admin plane answers as long as the process lives, whatever engines or stores do.
 HEALTHCHECK --interval=10s --timeout=3s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9090/healthz', timeout=2)"]
 ENTRYPOINT ["poolgate"]
-CMD ["serve", "--config", "/etc/poolgate/poolgate.yaml"]
+CMD ["serve", "--config", "/etc/poolgate/poolgate.yaml", "--listen", "0.0.0.0:8080", "--admin", "0.0.0.0:9090"]

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: run serve test lint types imports check test-engines engines bench-proxy tokenizers clean
+.PHONY: setup run test lint types imports check test-engines engines bench-proxy tokenizers clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)

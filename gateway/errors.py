@@ -31,7 +31,6 @@ class Kind(Enum):
     COUNT_UNAVAILABLE = (503, "count_unavailable")
     ENGINE_UNSAFE = (503, "engine_unsafe")
     UPSTREAM_UNAVAILABLE = (503, "upstream_unavailable")
-    DRAINING = (503, "draining")
     STORE_UNAVAILABLE = (503, "limiter_store_unavailable")
     UPSTREAM_TIMEOUT = (504, "upstream_timeout")
 

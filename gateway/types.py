@@ -75,6 +75,7 @@ class ParsedRequest:
     wants_usage: bool = False
     choices: int = 1
     generates: bool = True  # False for token counting and embeddings
+    counts_only: bool = False  # the answer is the prompt's length, so no KV is at stake
 
 
 # --- how long it is ---------------------------------------------------------------------------

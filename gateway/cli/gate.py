@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import os
 
 import aiohttp
 
@@ -40,7 +41,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--context", metavar="N", type=int, help="the context promised (default: as advertised)"
     )
     parser.add_argument("--headroom", type=float, default=1.25, help="pool over context (1.25)")
-    parser.add_argument("--api-key", help="the engine's key")
+    parser.add_argument(
+        "--api-key-env", metavar="NAME", help="environment variable with the engine's key"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -57,7 +60,7 @@ async def _examine(args: argparse.Namespace) -> gate.Report:
         discovery = Discovery(
             "gate",
             args.backend.rstrip("/"),
-            Prober(session, args.api_key, PROBE_DEADLINE),
+            Prober(session, _api_key(args), PROBE_DEADLINE),
             engine_name=args.engine,
             extra_workers=args.worker,
             clock=asyncio.get_running_loop().time,
@@ -69,6 +72,11 @@ async def _examine(args: argparse.Namespace) -> gate.Report:
             if all(seen.trouble is None for seen in discovery.snapshot.workers.values()):
                 break
         return gate.evaluate(discovery.snapshot, context=args.context, headroom=args.headroom)
+
+
+def _api_key(args: argparse.Namespace) -> str | None:
+    """From the environment: a key in the arguments would show in the process list."""
+    return os.environ.get(args.api_key_env) if args.api_key_env else None  # noqa: TID251
 
 
 def _as_json(report: gate.Report) -> dict[str, object]:

@@ -93,7 +93,6 @@ def _uncountable(length: Unverifiable) -> Rejection:
             Kind.COUNT_UNAVAILABLE,
             f"The prompt's tokens cannot be counted right now ({length.reason}), so whether it"
             " fits cannot be decided.",
-            retry_after=5,
         )
     return Rejection(
         Kind.NOT_COUNTABLE,

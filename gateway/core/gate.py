@@ -104,6 +104,14 @@ def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[
         yield Finding("version", worker, Level.FAIL, text)
     for text in known_bad.advisories(fact):
         yield Finding("version", worker, Level.ADVICE, text)
+    if context is not None and fact.context_tokens is not None and fact.context_tokens > context:
+        yield Finding(
+            "context",
+            worker,
+            Level.ADVICE,
+            f"advertises {fact.context_tokens} tokens, more than the {context} it is held against:"
+            " longer prompts must be refused in front of it",
+        )
     if fact.disaggregated and fact.kv_checksum is not True:
         yield Finding(
             "kv_checksum",

@@ -45,6 +45,7 @@ class AnthropicMessages(BaseDialect):
             max_output_tokens=wire.whole_number(body, "max_tokens"),
             wants_usage=True,
             generates=path != _COUNT,
+            counts_only=path == _COUNT,
         )
 
     def fold(self, _request: ParsedRequest, /) -> Fold:

@@ -74,6 +74,9 @@ class Dialect(Protocol):
         nor an event stream, passes through with ``scanned`` false.
         """
 
+    def count_answer(self, tokens: int, /) -> bytes:
+        """The body that answers a request which only asks for a prompt's length."""
+
     def error(self, rejection: Rejection) -> ErrorAnswer:
         """The refusal as this dialect's clients expect it."""
 

@@ -18,6 +18,10 @@ class BaseDialect:
         """None: usage comes unasked."""
         return {}
 
+    def count_answer(self, tokens: int, /) -> bytes:
+        """The shape of Anthropic's counting endpoint, the only one there is so far."""
+        return bytes(wire.encode({"input_tokens": tokens}))
+
     def reader(
         self,
         request: ParsedRequest,

@@ -57,6 +57,7 @@ class Admin:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The Prometheus scrape; gauges of limits are set now, from the snapshots."""
+        self._metrics.forget_limits()  # of workers that are gone
         for backend in self._handler.runtime.backends:
             self._set_gauges(backend)
         return web.Response(
@@ -106,7 +107,7 @@ class Admin:
         state = 1 if isinstance(limit, Known) else -1 if isinstance(limit, Unsafe) else 0
         metrics.backend_state.labels(name).set(state)
         seen = backend.discovery.snapshot.workers.values()
-        ages = [now - word.at for word in seen if word.at is not None]
+        ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
         for word in seen:
             for fact in word.facts:

@@ -15,9 +15,11 @@ from typing import Protocol, TypeVar
 
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
+from gateway.engines.asking import shows_media
 from gateway.engines.base import Engine, OracleCall
 from gateway.types import (
     Bounded,
+    ChatPrompt,
     Counted,
     OpaquePrompt,
     ParsedRequest,
@@ -29,6 +31,7 @@ from gateway.types import (
 )
 
 T = TypeVar("T")
+NO_TOKENIZER = "no_tokenizer"
 
 # Reasons for which our own rendering gives up although the engine's tokeniser can tell.
 ENGINE_CAN_TELL = frozenset(
@@ -154,7 +157,8 @@ class LocalMeasurer:
         if not isinstance(length, Unverifiable) or length.reason not in ENGINE_CAN_TELL:
             return length
         asked = await self._fallback.exact(request)
-        return length if isinstance(asked, Unverifiable) else asked
+        has_no_oracle = isinstance(asked, Unverifiable) and asked.reason == NO_TOKENIZER
+        return length if has_no_oracle else asked
 
     def _small(self, request: ParsedRequest) -> bool:
         by_itself = isinstance(request.prompt, TokenIdPrompt)
@@ -192,19 +196,26 @@ class EngineMeasurer:
         prompt = request.prompt
         if isinstance(prompt, TokenIdPrompt):
             return Counted(prompt.lengths)
-        engine = self._engine()
-        if engine is None:
-            return Unverifiable("no_tokenizer", transient=True)
-        if isinstance(prompt, OpaquePrompt):
-            return Unverifiable(prompt.reason)
-        calls = engine.oracle(prompt, request.model)
-        if calls is None:
-            return Unverifiable("no_tokenizer", transient=True)
+        calls = self._calls(prompt, request.model)
+        if isinstance(calls, Unverifiable):
+            return calls
         counts = await asyncio.gather(*(self._ask(call) for call in calls))
         items = tuple(count for count in counts if count is not None)
         if len(items) < len(calls):
             return Unverifiable("engine_tokenizer", transient=True)
         return Counted(items)
+
+    def _calls(
+        self, prompt: ChatPrompt | TextPrompt | OpaquePrompt, model: str
+    ) -> tuple[OracleCall, ...] | Unverifiable:
+        """The questions to put, or why there are none."""
+        if isinstance(prompt, OpaquePrompt):
+            return Unverifiable(prompt.reason)
+        if isinstance(prompt, ChatPrompt) and shows_media(prompt.body):
+            return Unverifiable("media")
+        engine = self._engine()
+        calls = engine.oracle(prompt, model) if engine is not None else None
+        return Unverifiable(NO_TOKENIZER, transient=True) if calls is None else calls
 
     async def _ask(self, call: OracleCall) -> int | None:
         answers = await self._prober.ask(self._url, (call.probe,))

@@ -25,7 +25,7 @@ from gateway.edge.leases import leased
 from gateway.edge.record import Recorder
 from gateway.errors import Kind, Rejection
 from gateway.limits.base import Limiter
-from gateway.types import ParsedRequest
+from gateway.types import Counted, ParsedRequest
 
 log = logging.getLogger(__name__)
 LARGE_BODY = 1024 * 1024  # bytes
@@ -59,6 +59,8 @@ class Handler:
         path, _, query = request.raw_path.partition("?")
         exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), path, query)
         self.in_flight += 1
+        if self.draining and request.protocol is not None:
+            request.protocol.close()  # after this answer: a kept-alive client must move on
         try:
             return await self._serve(request, exchange)
         except Rejection as refusal:
@@ -95,6 +97,11 @@ class Handler:
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
+        if parsed.counts_only:
+            exchange.length = await backend.measurer.exact(parsed)
+            decide(exchange.length, None, backend.wiring.outcomes)
+            if isinstance(exchange.length, Counted):
+                return _json(exchange, 200, dialect.count_answer(exchange.length.total))
         limit = effective_limit(
             backend.capacity(parsed.model),
             tenant.policy.max_prompt_tokens,

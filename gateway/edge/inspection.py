@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.core import latency, prefixes, spotcheck
+from gateway.dialects.base import AnswerReader
 from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
 from gateway.edge.record import Recorder
@@ -84,13 +85,17 @@ class Inspection:
             return
         result = latency.judge_ttft(self._backend.prefill, await self._uncached_tokens(), ttft)
         self._exchange.checks.append(result)
-        if result.verdict is Verdict.MISMATCH and self._policy.latency == "hold":
-            raise self._withhold(result)
+        if result.suspect:
+            self._act(result, withhold=self._policy.latency == "hold")
 
-    async def whole(self, seen: Observation) -> None:
-        """A complete, unstreamed answer that has not been released: usage may still block it."""
+    def holds_end(self, reader: AnswerReader) -> bool:
+        """Whether a stream that has just ended must wait for the judgement of its usage."""
+        return self._policy.block_on_usage and reader.result().ending is Ending.COMPLETE
+
+    async def at_end(self, seen: Observation) -> None:
+        """All of the answer is here and its end, at least, not released: usage may block it."""
         if self._policy.block_on_usage:
-            await self._judge_usage(seen)
+            await self._judge_usage(seen, withhold=True)
 
     @property
     def counting(self) -> bool:
@@ -104,10 +109,10 @@ class Inspection:
             return
         await self._length()
         if not any(check.check == spotcheck.CHECK for check in self._exchange.checks):
-            await self._judge_usage(seen, act=False)
+            await self._judge_usage(seen, withhold=False)
         self._learn(seen)
 
-    async def _judge_usage(self, seen: Observation, *, act: bool = True) -> None:
+    async def _judge_usage(self, seen: Observation, *, withhold: bool) -> None:
         if not self._sampled:
             return
         if not seen.scanned or seen.ending is not Ending.COMPLETE:
@@ -121,9 +126,7 @@ class Inspection:
             )
         self._exchange.checks.append(result)
         if result.suspect:
-            if act:
-                raise self._withhold(result)
-            self._recorder.incident(spotcheck.CHECK, self._exchange, result)
+            self._act(result, withhold=withhold)
 
     async def _length(self) -> PromptLength:
         if self._shadow.count is not None:
@@ -163,13 +166,15 @@ class Inspection:
             uncached = int(exchange.length.total * self._new_share)
             self._backend.prefill = self._backend.prefill.learned(uncached, exchange.ttft)
 
-    def _withhold(self, finding: CheckResult) -> Rejection:
+    def _act(self, finding: CheckResult, *, withhold: bool) -> None:
+        """Every suspect finding is an incident; whether the answer goes out is the operator's."""
         incident = self._recorder.incident(finding.check, self._exchange, finding)
-        return Rejection(
-            Kind.WITHHELD,
-            "The response was withheld by an integrity check. Retry.",
-            incident=incident,
-        )
+        if withhold:
+            raise Rejection(
+                Kind.WITHHELD,
+                "The response was withheld by an integrity check. Retry.",
+                incident=incident,
+            )
 
 
 def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
+from gateway.core import latency, spotcheck
+from gateway.types import Verdict
+
+# A counter that appears at 1 hides its first event from increase(): these appear at 0.
+CHECKS = (spotcheck.CHECK, latency.CHECK)
+
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -78,6 +84,23 @@ class Metrics:
             "backend",
             "limited_by",
         )
+
+        for check in CHECKS:
+            self.incidents.labels(check)
+            for verdict in Verdict:
+                self.checks.labels(check, verdict)
+
+    def forget_limits(self) -> None:
+        """Drop the gauges that describe workers, before they are set anew."""
+        for gauge in (
+            self.prompt_limit,
+            self.pool,
+            self.context,
+            self.effective_limit,
+            self.limit_age,
+            self.backend_state,
+        ):
+            gauge.clear()
 
     def render(self) -> bytes:
         """The exposition text."""

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -58,6 +59,7 @@ class Recorder:
         """Open an incident; its id goes to the client, its evidence stays here."""
         incident = {
             "id": f"inc_{secrets.token_hex(8)}",
+            "time": datetime.now(UTC).isoformat(),
             "kind": kind,
             "request_id": exchange.request_id,
             "backend": exchange.backend,
@@ -94,6 +96,7 @@ class Recorder:
     def _line(self, exchange: Exchange) -> dict[str, Any]:
         usage = exchange.observation.usage if exchange.observation else None
         return {
+            "time": datetime.now(UTC).isoformat(),
             "request_id": exchange.request_id,
             "tenant": exchange.tenant,
             "backend": exchange.backend,

@@ -60,7 +60,7 @@ async def pass_whole(passage: Passage) -> web.Response:
             await passage.inspection.first_byte(passage.since_sent)
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
-    await passage.inspection.whole(reader.result())
+    await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
     body = b"".join(parts)
     passage.exchange.bytes_out = len(body)
@@ -68,7 +68,7 @@ async def pass_whole(passage: Passage) -> web.Response:
 
 
 async def pass_stream(passage: Passage) -> web.StreamResponse:
-    """Release each chunk as it comes, once the first one was judged.
+    """Release each chunk as it comes, once the first one was judged; the end may wait for more.
 
     Before the first byte a failure is raised as ``Rejection`` and gets an ordinary error answer;
     after it, the client gets an error event and an aborted connection, never a clean end: an
@@ -81,19 +81,21 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     response = web.StreamResponse(status=passage.answer.status, headers=passage.headers)
     await _to_client(response.prepare(passage.request))
     exchange.status = response.status
+    held = b""
     try:
         async for chunk in _with_first(first, chunks):
-            if ready := reader.receive(chunk):
-                await _to_client(response.write(ready))
-                exchange.bytes_out += len(ready)
-        rest = reader.end()
+            held += reader.receive(chunk)
+            if held and not passage.inspection.holds_end(reader):
+                await _to_client(response.write(held))
+                exchange.bytes_out += len(held)
+                held = b""
+        held += reader.end()
+        _require_whole(reader)
+        await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
-        return await _break_off(passage, response, b"", refusal)
-    if reader.result().ending is Ending.TRUNCATED:
-        cut = Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.")
-        return await _break_off(passage, response, rest, cut)
-    exchange.bytes_out += len(rest)
-    await _to_client(response.write_eof(rest))
+        return await _break_off(passage, response, refusal)
+    exchange.bytes_out += len(held)
+    await _to_client(response.write_eof(held))
     return response
 
 
@@ -106,6 +108,12 @@ async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:
             reader.end()
 
 
+def _require_whole(reader: AnswerReader) -> None:
+    """A stream that ended without its terminal event was cut, however cleanly the bytes ended."""
+    if reader.result().ending is Ending.TRUNCATED:
+        raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.")
+
+
 async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     if first:
         yield first
@@ -114,11 +122,11 @@ async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator
 
 
 async def _break_off(
-    passage: Passage, response: web.StreamResponse, rest: bytes, why: Rejection
+    passage: Passage, response: web.StreamResponse, why: Rejection
 ) -> web.StreamResponse:
-    """Say why, then close without the terminating chunk."""
+    """Say why, then close without the terminating chunk. What was held stays here."""
     with contextlib.suppress(ConnectionError):
-        await response.write(rest + passage.dialect.stream_error(why))
+        await response.write(passage.dialect.stream_error(why))
     if passage.request.transport is not None:
         passage.request.transport.close()
     return response

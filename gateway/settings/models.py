@@ -183,7 +183,9 @@ class PromptTokensCheck(_Model):
 
     sample: Share = Field(default=1.0, description="Share of the answers to check.")
     action: Literal["flag", "block"] = Field(
-        default="flag", description="On a mismatch: record it, or withhold the answer."
+        default="flag",
+        description="Where the engine counted under half of ours: record it, or withhold the "
+        "answer.",
     )
 
 
@@ -200,7 +202,7 @@ class LatencyCheck(_Model):
 
     action: Literal["off", "flag", "hold"] = Field(
         default="flag",
-        description="On a finding: nothing, record it, or hold the answer until it is checked.",
+        description="On a finding: do not look, record it, or withhold the answer.",
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+import aiohttp
 import pytest
 
-from fakes.raw_engine import CHAT, RawEngine, answer
+from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.simulate import INSTANT, Faults, SimulateSettings, Timing
 from integration.conftest import gateway_and_engine, gateway_for
 
@@ -78,9 +79,50 @@ async def test_a_count_under_half_of_ours_is_suspect(action, status):
                 assert b"hello" not in reply[1]
 
 
-async def raw_post(app, body, path="/v1/chat/completions"):
-    import aiohttp
+async def test_a_suspect_stream_has_no_end_where_usage_blocks():
+    async def script(request, wire):
+        usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+        wire.write(head(kind="text/event-stream", chunked=True))
+        wire.write(chunk(delta("hello", "stop")) + chunk(usage))
+        wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
 
+    long = {**BODY, "stream": True, "messages": [{"role": "user", "content": "word " * 400}]}
+    integrity = {"prompt_tokens": {"action": "block"}}
+    async with RawEngine(limit=5000, context=9000).running() as engine:
+        engine.script = script
+        async with gateway_for(engine.url, integrity=integrity) as app:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await raw_post(app, long)
+            seen = await raw_bytes(app, long)
+            assert b"[DONE]" not in seen
+            assert not seen.endswith(b"0\r\n\r\n")
+            assert b"response_withheld" in seen
+
+
+async def raw_bytes(app, body):
+    reader, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
+    payload = json.dumps(body).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Content-Length: " + str(len(payload)).encode() + b"\r\n\r\n" + payload
+    )
+    seen = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return seen
+
+
+async def test_counting_endpoints_answer_over_the_limit_too_and_never_reach_the_engine():
+    body = {"model": "m", "messages": [{"role": "user", "content": "word " * 2000}]}
+    async with RawEngine().running() as engine, gateway_for(engine.url) as app:
+        status, text, headers = await raw_post(app, body, "/v1/messages/count_tokens")
+        assert status == 200
+        assert json.loads(text)["input_tokens"] > 2000
+        assert headers["x-poolgate-prompt-tokens"] == str(json.loads(text)["input_tokens"])
+        assert (await raw_post(app, {**body, "max_tokens": 1}, "/v1/messages"))[0] == 400
+    assert engine.received == []
+
+
+async def raw_post(app, body, path="/v1/chat/completions"):
     async with aiohttp.ClientSession() as http:
         async with http.post(app.data_url + path, json=body) as reply:
             return reply.status, await reply.read(), reply.headers
@@ -128,7 +170,7 @@ async def test_too_fast_to_be_true(action, status):
         assert got == status
         await settled(live.app, count=24)
         findings = [incident["kind"] for incident in live.app.recorder.incidents]
-        assert findings == (["latency"] if action == "hold" else [])
+        assert findings == ([] if action == "off" else ["latency"])
         assert checked(live.app, "latency", "mismatch") == (action != "off")
         assert (b"choices" in text) == (status == 200)
 
@@ -167,8 +209,6 @@ async def test_each_tenant_has_its_own_salt_and_no_client_sets_one():
         ]
     }
     async with RawEngine().running() as engine, gateway_for(engine.url, **tenants) as app:
-        import aiohttp
-
         async with aiohttp.ClientSession() as http:
             for key in "aab":
                 body = {**BODY, "cache_salt": "mine", "extra_key": "x", "rid": "r", "priority": 9}
@@ -197,8 +237,6 @@ async def test_a_body_that_needs_no_edit_goes_out_as_it_came():
     )
     async with RawEngine().running() as engine:
         async with gateway_for(engine.url, backend={"cache_salt": "off"}) as app:
-            import aiohttp
-
             async with aiohttp.ClientSession() as http:
                 await http.post(app.data_url + "/v1/chat/completions", data=raw)
         assert engine.received[0].body == raw
