@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from recorded import load
 
 from gateway.dialects import routes, sse, wire
 from gateway.types import Ending, Usage
+from recorded import load
 
 BODIES = [
     # engine, exchange, prompt, completion, cached, finish reasons

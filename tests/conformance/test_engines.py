@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from engine_data import captured, captures
 
+from engine_data import captured, captures
 from gateway.engines import detect
 from gateway.engines.base import StatedLimit, Unreadable
 from gateway.types import ChatPrompt, Role, TextPrompt

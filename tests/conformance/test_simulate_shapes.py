@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 import pytest
+
 from recorded import Exchange, load
 from simulated import serving
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import load
 
 from gateway.dialects import routes, sse, wire
 from gateway.errors import Kind, Rejection
+from recorded import load
 
 unhurried = settings(deadline=None)  # a busy machine is no counterexample
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from assets_at_hand import TINY, counter, whole_count
 
+from assets_at_hand import TINY, counter, whole_count
 from gateway.cli.main import main
 from gateway.types import ChatPrompt, Counted
 

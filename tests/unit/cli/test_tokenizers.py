@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from assets_at_hand import TINY, counter, store
 
+from assets_at_hand import TINY, counter, store
 from gateway.cli.main import main
 from gateway.cli.tokenizers import sample_prompts
 from gateway.types import ChatPrompt, Counted, TextPrompt

@@ -15,8 +15,13 @@ def snapshot(*facts, silent=()):
 
 def worker(name="a", pool=1_310_720, context=1_048_576, limit=1_048_569, **more):
     return WorkerFacts(
-        worker=name, engine="sglang", version="0.5.23", pool_tokens=pool, context_tokens=context,
-        max_prompt_tokens=limit, **more,
+        worker=name,
+        engine="sglang",
+        version="0.5.23",
+        pool_tokens=pool,
+        context_tokens=context,
+        max_prompt_tokens=limit,
+        **more,
     )
 
 
@@ -75,8 +80,14 @@ def test_silent_truncation_fails():
 
 def test_a_known_bad_version_in_pd_mode_fails():
     bad = WorkerFacts(
-        worker="a", engine="sglang", version="0.5.19", pool_tokens=2_000_000,
-        context_tokens=1_000_000, max_prompt_tokens=999_993, role=Role.PREFILL, disaggregated=True,
+        worker="a",
+        engine="sglang",
+        version="0.5.19",
+        pool_tokens=2_000_000,
+        context_tokens=1_000_000,
+        max_prompt_tokens=999_993,
+        role=Role.PREFILL,
+        disaggregated=True,
     )
     report = judge(bad)
     assert report.exit is Exit.FAIL

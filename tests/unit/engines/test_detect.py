@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from engine_data import composed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_data import composed
 from gateway.engines import detect
 from gateway.engines.base import Answer, Engine, Probe, Router, Unreadable
 from gateway.engines.reading import MODELS

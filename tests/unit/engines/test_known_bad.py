@@ -1,8 +1,8 @@
 """Which versions the deploy gate stops, and which only deserve a word."""
 
 import pytest
-from engine_data import composed
 
+from engine_data import composed
 from gateway.engines.known_bad import advisories, known_bad
 from gateway.engines.sglang import Sglang
 from gateway.types import WorkerFacts

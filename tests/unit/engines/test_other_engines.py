@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from engine_data import answered, captures, composed
 
+from engine_data import answered, captures, composed
 from gateway.engines import detect
 from gateway.engines.base import Answer, Probe, StatedLimit, Unreadable
 from gateway.engines.reading import METRICS

@@ -1,8 +1,8 @@
 """The strict getters: a value of the wrong kind is no value."""
 
 import pytest
-from engine_data import answered
 
+from engine_data import answered
 from gateway.engines import reading
 from gateway.engines.base import Answer, OracleCall, Probe
 from gateway.engines.prometheus_text import series_of

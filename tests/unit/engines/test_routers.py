@@ -1,8 +1,8 @@
 """Routers: every worker found, none dropped, none hidden (row 59)."""
 
 import pytest
-from engine_data import answered, composed
 
+from engine_data import answered, composed
 from gateway.engines import detect
 from gateway.engines.base import Answer, Probe, Router, Unreadable, WorkerRef
 

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from engine_data import answered, composed
 
+from engine_data import answered, composed
 from gateway.engines.base import Answer, Probe, StatedLimit, Unreadable
 from gateway.engines.reading import SERVER_INFO
 from gateway.engines.sglang import Sglang

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from engine_data import answered, composed
 
+from engine_data import answered, composed
 from gateway.engines.base import Answer, StatedLimit, Unreadable
 from gateway.engines.reading import METRICS, VERSION
 from gateway.engines.vllm import Vllm
