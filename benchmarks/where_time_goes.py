@@ -1,8 +1,9 @@
 """Where poolgate's time goes at load: ``python -m benchmarks.where_time_goes [--size "1 kB"]``.
 
-Samples poolgate's main thread with py-spy (from .bench/profiler, see setup_peers.sh) while the load
-generator keeps 16 connections busy, and prints each function's share of the samples: its own, and
-with all it calls. Sampling slows the process a little; shares are what to read, not the rate.
+Samples poolgate's threads with py-spy (from .bench/profiler, see setup_peers.sh) while the load
+generator keeps 16 connections busy, and prints each function's share of the samples and of the
+processor time of a call: its own, and with all it calls. Sampling slows the process a little: read
+the shares, not the rate.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pathlib import Path
 from benchmarks.proxy import peers
 from benchmarks.proxy.__main__ import SIZES
 from benchmarks.proxy.reference import prompt_tokens
-from benchmarks.proxy.rig import BENCH, Cores, FakeEngine, Load
+from benchmarks.proxy.rig import BENCH, Cores, FakeEngine, Load, core_watch
 from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, chat_body, engine_routes
 
+# A pool's thread that waits for work, but that py-spy takes for busy: without WORK.
+WORKER, WORK = (f"{name} (concurrent/futures/thread.py" for name in ("_worker", "_WorkItem.run"))
 PY_SPY = BENCH / "profiler/bin/py-spy"
 
 
@@ -32,14 +35,19 @@ def shares(raw: str) -> tuple[Counter[str], Counter[str]]:
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
+        if WORKER in frames and WORK not in frames:
+            continue
         own[frames[-1]] += int(count)
         for frame in set(frames):
             whole[frame] += int(count)
     return own, whole
 
 
-def table(title: str, counts: Counter[str], total: int, top: int) -> str:
-    rows = [f"{n / total:7.1%}  {name}" for name, n in counts.most_common(top)]
+def table(title: str, counts: Counter[str], total: int, top: int, cpu_us: float) -> str:
+    rows = [
+        f"{n / total:7.1%} {n / total * cpu_us:7.1f} us  {name}"
+        for name, n in counts.most_common(top)
+    ]
     return f"{title}\n" + "\n".join(rows)
 
 
@@ -49,6 +57,7 @@ def main() -> int:
     parser.add_argument("--peer", default=peers.POOLGATE, help="or another Python peer")
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--top", type=int, default=45)
+    parser.add_argument("--rate", type=int, default=400, help="samples a second")
     parser.add_argument("--native", action="store_true", help="with frames of C extensions")
     options = parser.parse_args()
     cores = Cores.of_this_machine()
@@ -62,21 +71,23 @@ def main() -> int:
         stack.callback(engine.child.stop)
         for path, answer in engine_routes().items():
             engine.set(path, answer)
+        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
         peer = next(peer for peer in peers.ALL if peer.name == options.peer)
-        one = peers.start(peer, engine, cores.proxy, work)
+        one = peers.start(peer, engine, cores.proxy, work, body)
         if one.child is None:
             parser.error("the direct way has no process")
         stack.callback(one.child.stop)
-        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
         load = Load(cores.rig, work)
-        plain = load.run(one.port, body, 16, 3, 10**9, peer.key)
+        with core_watch(cores.proxy, [one.child]) as watched:
+            plain = load.run(one.port, body, 16, 3, 10**9, peer.key)
+        cpu_us = watched["cpu"] * 1e6 / plain["calls"]
         folded = work / "folded.txt"
         with ThreadPoolExecutor(1) as pool:
             loaded = pool.submit(load.run, one.port, body, 16, options.seconds + 2, 1, peer.key)
             subprocess.run(
                 [
-                    str(PY_SPY), "record", "-d", str(options.seconds), "-r", "400", "-F",
-                    "-f", "raw", "-o", str(folded), "-p", str(one.child.pid),
+                    str(PY_SPY), "record", "-d", str(options.seconds), "-r", str(options.rate),
+                    "-F", "-f", "raw", "-o", str(folded), "-p", str(one.child.pid),
                     *(["--native"] if options.native else []),
                 ],
                 check=True, capture_output=True,
@@ -84,9 +95,12 @@ def main() -> int:
             loaded.result()
         own, whole = shares(folded.read_text())
     total = sum(own.values())
-    print(f"{peer.name}, {body.name}: {plain['per_second']:.0f} r/s unsampled; {total} samples")
-    print(table("\nown time", own, total, options.top))
-    print(table("\nwith callees", whole, total, options.top))
+    print(
+        f"{peer.name}, {body.name}: {plain['per_second']:.0f} r/s, {cpu_us:.0f} us of CPU a call, "
+        f"both unsampled; {total} samples"
+    )
+    print(table("\nown time", own, total, options.top, cpu_us))
+    print(table("\nwith callees", whole, total, options.top, cpu_us))
     return 0
 
 

@@ -24,6 +24,7 @@ from benchmarks.proxy.rig import ROOT, Cores, FakeEngine, Load, call, core_watch
 from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
 
 SIZES = {"1 kB": 1_000, "400 kB": 400_000, "4 MB": 4_000_000}
+WAKE_SECONDS = 15.0
 STAMPS_A_RUN = 10**9
 
 
@@ -46,10 +47,11 @@ class Bench:
     runs: int = 0
     calls: int = 0
 
-    def start(self, chosen: Sequence[peers.Peer], work: Path) -> None:
+    def start(self, chosen: Sequence[peers.Peer], work: Path, probe: Body) -> None:
+        self._teach(probe)
         for peer in chosen:
             try:
-                started = peers.start(peer, self.engine, self.cores.proxy, work)
+                started = peers.start(peer, self.engine, self.cores.proxy, work, probe)
             except (OSError, RuntimeError) as failure:
                 self.skipped[peer.name] = str(failure)
                 say(f"skipped {peer.name}: {failure}")
@@ -69,7 +71,7 @@ class Bench:
                 with awake(one):
                     try:
                         self.samples.append(self._round(one, body, number))
-                    except WrongAnswers as failure:
+                    except (RuntimeError, TimeoutError, WrongAnswers) as failure:
                         self.skipped[one.peer.name] = f"{body.name}: {failure}"
                         say(f"gave up on {one.peer.name}: {failure}")
 
@@ -79,6 +81,7 @@ class Bench:
         self.engine.set(CHAT_PATH, chat_answer(self.prompt_tokens[body.name]))
 
     def _round(self, one: peers.Running, body: Body, number: int) -> report.Sample:
+        peers.wait_until_it_answers(one, body, WAKE_SECONDS)
         self._run(one, body, self.options.connections, self.options.warm_up)
         with core_watch(self.cores.proxy, [one.child] if one.child else []) as shares:
             loaded = self._run(one, body, self.options.connections, self.options.seconds)
@@ -193,9 +196,10 @@ def main() -> int:
         try:
             for path, answer in engine_routes().items():
                 bench.engine.set(path, answer)
-            bench.start(chosen, work)
-            for name in options.sizes:
-                bench.measure(chat_body(name, SIZES[name]))
+            bodies = [chat_body(name, SIZES[name]) for name in options.sizes]
+            bench.start(chosen, work, bodies[0])
+            for body in bodies:
+                bench.measure(body)
             checks = bench.checks()
         finally:
             bench.stop()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.proxy.rig import BENCH, ROOT, Child, FakeEngine, call, free_port, wait_for
-from benchmarks.proxy.traffic import CHAT_PATH, MARKER, chat_body
+from benchmarks.proxy.traffic import CHAT_PATH, MARKER, Body
 
 CONFIGS = Path(__file__).resolve().parents[1] / "peers"
 BASELINE = "aiohttp pass-through"
@@ -116,8 +116,8 @@ ALL = (
 )  # fmt: skip
 
 
-def start(peer: Peer, engine: FakeEngine, core: int | str, work: Path) -> Running:
-    """Starts it and waits until a chat through it is answered; raises with its last words."""
+def start(peer: Peer, engine: FakeEngine, core: int | str, work: Path, probe: Body) -> Running:
+    """Starts it and waits until ``probe`` is answered through it; raises with its last words."""
     if not peer.argv:
         return Running(peer, engine.port, engine.port, None)
     if not peer.needs.exists():
@@ -144,20 +144,29 @@ def start(peer: Peer, engine: FakeEngine, core: int | str, work: Path) -> Runnin
     ]
     child = Child(filled, core, work / f"{peer.name.replace(' ', '-')}.log", peer.env)
     running = Running(peer, port, admin, child)
-    probe = chat_body("probe", 1000).data
-
-    def answers() -> bool:
-        if not child.running:
-            raise RuntimeError("ended at once")
-        status, text, _ = call(f"http://127.0.0.1:{port}{CHAT_PATH}", probe, key=peer.key)
-        return status == 200 and MARKER.encode() in text
-
     try:
-        wait_for(answers, START_SECONDS, peer.name)
+        wait_until_it_answers(running, probe, START_SECONDS)
     except (RuntimeError, TimeoutError) as failure:
         child.stop()
         raise RuntimeError(f"{failure}; {last_words(child)}") from None
     return running
+
+
+def wait_until_it_answers(one: Running, probe: Body, seconds: float) -> None:
+    """``probe`` is answered through it, after its start or a pause in which its facts grew old.
+
+    Raises TimeoutError after ``seconds``, RuntimeError where the process has ended.
+    """
+
+    def answers() -> bool:
+        if one.child and not one.child.running:
+            raise RuntimeError("ended at once")
+        status, text, _ = call(
+            f"http://127.0.0.1:{one.port}{CHAT_PATH}", probe.data, key=one.peer.key
+        )
+        return status == 200 and MARKER.encode() in text
+
+    wait_for(answers, seconds, one.peer.name)
 
 
 def last_words(child: Child) -> str:
