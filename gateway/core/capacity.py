@@ -141,6 +141,15 @@ def capacity(snapshot: Snapshot, rules: Rules, now: float, model: str | None = N
     return replace(lowest, tokens=max(0, lowest.tokens - rules.margin))
 
 
+def good_until(snapshot: Snapshot, rules: Rules) -> float:
+    """When the answer of ``capacity`` may change although the snapshot does not: a word is stale.
+
+    Infinite where no worker has given its word.
+    """
+    words = [seen.at for seen in snapshot.workers.values() if seen.at is not None]
+    return min(words, default=float("inf")) + rules.stale_after
+
+
 def contradictions(snapshot: Snapshot) -> tuple[str, ...]:
     """Workers whose published limit is larger than one they stated in a refusal."""
     return tuple(

@@ -15,6 +15,8 @@ from gateway.edge.discovery import Discovery
 from gateway.engines.base import Traits
 from gateway.errors import Kind, Rejection
 
+MODELS_REMEMBERED = 1000  # names come from requests, so there must be an end
+
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
@@ -28,6 +30,15 @@ class Wiring:
     outcomes: Outcomes
     drain_on_disconnect: bool
     salt: Callable[[str], str] | None  # tenant id -> cache salt
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkedOut:
+    """Limits by model under one snapshot, and until when they hold."""
+
+    snapshot: capacity.Snapshot
+    good_until: float
+    by_model: dict[str, capacity.Capacity]
 
 
 class Backend:
@@ -52,10 +63,29 @@ class Backend:
         self.prefixes = PrefixMemory(prefix_steps)
         self.in_flight = 0
         self._clock = clock
+        self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
 
     def capacity(self, model: str | None = None) -> capacity.Capacity:
         """The longest prompt it may be sent now."""
         return capacity.capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+
+    def capacity_for(self, model: str) -> capacity.Capacity:
+        """The same for the request path: worked out once a snapshot, not once a request.
+
+        ``Known.age`` is that of the moment it was worked out.
+        """
+        snapshot, now = self.discovery.snapshot, self._clock()
+        worked = self._worked_out
+        if worked.snapshot is not snapshot or now > worked.good_until:
+            until = capacity.good_until(snapshot, self.wiring.rules)
+            worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {})
+        limit = worked.by_model.get(model)
+        if limit is None:
+            if len(worked.by_model) >= MODELS_REMEMBERED:
+                worked.by_model.clear()
+            limit = capacity.capacity(snapshot, self.wiring.rules, now, model)
+            worked.by_model[model] = limit
+        return limit
 
     def serves(self, model: str) -> bool:
         """Whether configuration sends this model here."""

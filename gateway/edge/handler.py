@@ -103,7 +103,7 @@ class Handler:
             if isinstance(exchange.length, Counted):
                 return _json(exchange, 200, dialect.count_answer(exchange.length.total))
         limit = effective_limit(
-            backend.capacity(parsed.model),
+            backend.capacity_for(parsed.model),
             tenant.policy.max_prompt_tokens,
             backend.wiring.outcomes,
         )

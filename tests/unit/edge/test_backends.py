@@ -1,0 +1,77 @@
+"""A backend's limit, worked out once a snapshot and never kept past its time."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.core import capacity as c
+from gateway.core.admission import Outcomes
+from gateway.edge.backends import MODELS_REMEMBERED, Backend, Wiring, choose
+from gateway.errors import Kind, Rejection
+from gateway.types import WorkerFacts
+
+
+def backend(name="a", models=("*",), stale_after=60.0):
+    clock = SimpleNamespace(now=0.0)
+    wiring = Wiring(
+        name=name,
+        url="http://x",
+        models=models,
+        api_key=None,
+        rules=c.Rules(stale_after=stale_after),
+        outcomes=Outcomes(),
+        drain_on_disconnect=False,
+        salt=None,
+    )
+    discovery = SimpleNamespace(snapshot=c.Snapshot(), engine=None)
+    made = Backend(wiring, discovery, measurer=None, clock=lambda: clock.now)
+    return made, discovery, clock
+
+
+def seen(limit, at=0.0):
+    facts = (WorkerFacts(worker="w", engine="sglang", max_prompt_tokens=limit),)
+    return c.Snapshot({"w": c.Seen(facts, at)})
+
+
+def test_a_new_snapshot_counts_at_once():
+    one, discovery, _ = backend()
+    assert isinstance(one.capacity_for("m"), c.Unknown)
+    for limit in (100, 50, 70):
+        discovery.snapshot = seen(limit)
+        assert one.capacity_for("m").tokens == limit
+        assert one.capacity_for("m") == one.capacity("m")
+
+
+def test_a_word_is_not_kept_past_its_time():
+    one, discovery, clock = backend(stale_after=60.0)
+    discovery.snapshot = seen(100)
+    clock.now = 60.0
+    assert isinstance(one.capacity_for("m"), c.Known)
+    clock.now = 60.001
+    assert isinstance(one.capacity_for("m"), c.Unknown)
+
+
+def test_names_from_requests_do_not_pile_up():
+    one, discovery, _ = backend()
+    discovery.snapshot = seen(100)
+    for number in range(3 * MODELS_REMEMBERED):
+        one.capacity_for(f"m{number}")
+    assert len(one._worked_out.by_model) <= MODELS_REMEMBERED
+
+
+def test_choice_prefers_a_known_limit_then_the_least_loaded():
+    silent, _, _ = backend("silent")
+    busy, discovery, _ = backend("busy")
+    free, other, _ = backend("free")
+    discovery.snapshot = other.snapshot = seen(100)
+    busy.in_flight = 5
+    assert choose([silent, busy, free], "m") is free
+    assert choose([silent, busy], "m") is busy
+
+
+def test_models_are_matched_by_pattern_and_unserved_ones_refused():
+    glm, _, _ = backend("glm", models=("glm-*",))
+    assert choose([glm], "glm-5") is glm
+    with pytest.raises(Rejection) as refusal:
+        choose([glm], "GLM-5")
+    assert refusal.value.kind is Kind.MODEL_NOT_FOUND
