@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -174,14 +174,17 @@ def encode(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def apply_edits(raw: bytes, edits: Edits) -> bytes:
+def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) -> bytes:
     """``raw``, a JSON object, with top-level members set or (None) dropped.
 
     Members that no edit names keep their bytes and order. Where nothing changes the very same
-    object comes back, so applying edits twice is applying them once.
+    object comes back, so applying edits twice is applying them once. ``known`` are the names of
+    the members, where they were decoded already: new ones then go in front, unparsed.
     """
     if not edits:
         return raw
+    if known and known.isdisjoint(edits):
+        return _with_in_front(raw, edits)
     members = _members.decode(raw)
     changed = False
     for name, value in edits.items():
@@ -197,3 +200,16 @@ def apply_edits(raw: bytes, edits: Edits) -> bytes:
     for name, value in members.items():
         parts += (b"," if parts else b"{", msgspec.json.encode(name), b":", value)
     return b"".join((*parts, b"}" if parts else b"{}"))
+
+
+def _with_in_front(raw: bytes, edits: Edits) -> bytes:
+    """Members added behind the opening brace of an object that has others: one copy, no parsing."""
+    added = [
+        msgspec.json.encode(name) + b":" + bytes(value) + b","
+        for name, value in edits.items()
+        if value is not None
+    ]
+    if not added:
+        return raw
+    begin = raw.index(b"{") + 1
+    return b"".join((raw[:begin], *added, memoryview(raw)[begin:]))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gateway.core import capacity
 from gateway.core.admission import Outcomes
+from gateway.core.capacity import Capacity, Known, Rules, Snapshot, capacity, good_until
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
 from gateway.edge.counting import Measurer
@@ -26,7 +26,7 @@ class Wiring:
     url: str
     models: tuple[str, ...]
     api_key: str | None
-    rules: capacity.Rules
+    rules: Rules
     outcomes: Outcomes
     drain_on_disconnect: bool
     salt: Callable[[str], str] | None  # tenant id -> cache salt
@@ -36,9 +36,9 @@ class Wiring:
 class _WorkedOut:
     """Limits by model under one snapshot, and until when they hold."""
 
-    snapshot: capacity.Snapshot
+    snapshot: Snapshot
     good_until: float
-    by_model: dict[str, capacity.Capacity]
+    by_model: dict[str, Capacity]
 
 
 class Backend:
@@ -65,11 +65,11 @@ class Backend:
         self._clock = clock
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
 
-    def capacity(self, model: str | None = None) -> capacity.Capacity:
+    def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
-        return capacity.capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+        return capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
 
-    def capacity_for(self, model: str) -> capacity.Capacity:
+    def capacity_for(self, model: str) -> Capacity:
         """The same for the request path: worked out once a snapshot, not once a request.
 
         ``Known.age`` is that of the moment it was worked out.
@@ -77,13 +77,13 @@ class Backend:
         snapshot, now = self.discovery.snapshot, self._clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
-            until = capacity.good_until(snapshot, self.wiring.rules)
+            until = good_until(snapshot, self.wiring.rules)
             worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {})
         limit = worked.by_model.get(model)
         if limit is None:
             if len(worked.by_model) >= MODELS_REMEMBERED:
                 worked.by_model.clear()
-            limit = capacity.capacity(snapshot, self.wiring.rules, now, model)
+            limit = capacity(snapshot, self.wiring.rules, now, model)
             worked.by_model[model] = limit
         return limit
 
@@ -127,5 +127,5 @@ def choose(backends: Sequence[Backend], model: str) -> Backend:
         return serving[0]
     return min(
         serving,
-        key=lambda one: (not isinstance(one.capacity(model), capacity.Known), one.in_flight),
+        key=lambda one: (not isinstance(one.capacity(model), Known), one.in_flight),
     )

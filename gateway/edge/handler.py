@@ -112,7 +112,7 @@ class Handler:
         decide(exchange.length, limit, backend.wiring.outcomes)
         async with leased(runtime.limiter, tenant, parsed, exchange):
             edits = {**isolated, **dialect.edits(parsed), **salted(backend, tenant, parsed)}
-            body = wire.apply_edits(parsed.raw, edits)
+            body = wire.apply_edits(parsed.raw, edits, parsed.body.keys())
             return await runtime.forwarder.forward(
                 Call(request, dialect, parsed, tenant, backend, body, exchange)
             )

@@ -153,7 +153,7 @@ class Upstream:
         sent), UPSTREAM_TIMEOUT naming the deadline, UPSTREAM_BROKE for anything else.
         """
         loop = asyncio.get_running_loop()
-        data: bytes | AsyncIterator[bytes] = body
+        data: bytes | AsyncIterator[memoryview] = body
         if len(body) > SLICE:
             headers["Content-Length"] = str(len(body))
             data = _slices(body)
@@ -202,7 +202,7 @@ def request_headers(
     return headers
 
 
-async def _slices(data: bytes) -> AsyncIterator[bytes]:
+async def _slices(data: bytes) -> AsyncIterator[memoryview]:
     view = memoryview(data)
     for start in range(0, len(view), SLICE):
-        yield bytes(view[start : start + SLICE])
+        yield view[start : start + SLICE]

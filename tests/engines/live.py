@@ -174,25 +174,44 @@ class Answer:
 
 def refused(answer: Answer) -> bool:
     """Engines refuse a stream either with its status, or with 200 and an error inside."""
-    marks = (b'"error"', b'"type":"abort"')
-    return answer.status == 400 or any(mark in answer.body for mark in marks)
+    return answer.status != 200 or _complaint(answer) is not None
 
 
 def statement(answer: Answer) -> str:
-    """The answer in a few words. SGLang's native stream comes with a token made of something."""
+    """The answer in a few words."""
     if answer.status != 200:
         return f"{answer.status} {answer.words}"
-    if not refused(answer):
-        return "200"
-    data = answer.body.decode().split("data: ")
-    first = next(json.loads(each) for each in data if '"error"' in each or '"abort"' in each)
-    meta = first.get("meta_info")
-    if meta is None:
-        return f"200, then an error: {first.get('error', first)}"
-    return (
-        f"200 with {len(first['output_ids'])} token computed from a prompt of"
-        f" {meta['prompt_tokens']}, marked: {meta['finish_reason']['message']}"
-    )
+    return _complaint(answer) or "200"
+
+
+def _complaint(answer: Answer) -> str | None:
+    """What an answer of status 200 says against the request, if anything."""
+    for said in _objects(answer.body):
+        inner = said.get("response") if isinstance(said.get("response"), dict) else said
+        error = inner.get("error") or (said if said.get("type") == "error" else None)
+        if error:
+            message = error.get("message", error) if isinstance(error, dict) else error
+            return f"200, then an error: {message}"
+        meta = said.get("meta_info") or {}
+        finish = meta.get("finish_reason") or {}
+        if finish.get("type") == "abort":  # SGLang's native stream, with a token of something
+            return (
+                f"200 with {len(said['output_ids'])} token computed from a prompt of"
+                f" {meta['prompt_tokens']}, then: {finish['message']}"
+            )
+    return None
+
+
+def _objects(body: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects of an answer, or of its events."""
+    lines = [line.removeprefix(b"data: ") for line in body.splitlines() if line[:5] == b"data:"]
+    for text in lines or [body]:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ import pytest_asyncio
 from engines import corpus, live
 from gateway.types import Verdict
 
-ACCEPTED = 500
-MOST_SENT = 900
-SEED = 20261130
+# A longer search, or another one, is a matter of two variables.
+ACCEPTED = int(os.environ.get("POOLGATE_CORPUS_SIZE", "500"))
+SEED = int(os.environ.get("POOLGATE_CORPUS_SEED", "20261130"))
+MOST_SENT = 2 * ACCEPTED
 LEAST_OK = 0.95
 # What may stay uncounted, and why. Nothing else may.
 UNVERIFIABLE = {
@@ -78,7 +80,6 @@ async def test_every_count_is_the_engines(lenient, findings, capsys):
     faults = tally.mismatches + tally.disagreements
     assert not faults, f"{len(faults)} faults:\n" + "\n".join(faults[:20])
     assert tally.accepted == ACCEPTED
-    assert set(tally.unverifiable) <= UNVERIFIABLE[engine]
     assert tally.ok >= LEAST_OK * tally.accepted
     assert tally.ok - tally.asked_engine >= LEAST_OK * tally.accepted
 
@@ -110,6 +111,8 @@ async def _try(pair: live.Pair, case: corpus.Case, tally: Tally) -> None:
             tally.asked_engine += pair.tap.counts_asked > asked
         case Verdict.UNVERIFIABLE:
             tally.unverifiable[check.reason] += 1
+            if check.reason not in UNVERIFIABLE[pair.engine.recipe.engine]:
+                tally.disagreements.append(_told(case, f"not verifiable: {check.reason}"))
         case _:
             tally.mismatches.append(_told(case, f"ours {check.expected}, its {check.returned}"))
 
@@ -119,7 +122,7 @@ async def _refused_by_us(
 ) -> None:
     """Whatever we refuse, the engine must refuse as well."""
     direct = await pair.direct(case.path, case.body)
-    if direct.status < 400 and b'"error"' not in direct.body:
+    if not live.refused(direct):
         tally.disagreements.append(_told(case, f"we refuse what it takes: {answer.words}"))
     elif b"context_length" in answer.body or b"too long" in answer.body:
         tally.too_long += 1

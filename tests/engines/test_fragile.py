@@ -58,7 +58,7 @@ async def test_template_variables_that_replace_the_prompt(pair, name):
         [check] = [check for check in exchange.checks if check.check == "prompt_tokens"]
         assert check.verdict == "ok"
     else:
-        assert answer.status in (400, 500)
+        assert answer.status in (400, 500, 503)
 
 
 async def test_the_engine_is_still_alive(pair):

@@ -121,6 +121,17 @@ def test_edits_keep_bytes_and_order():
     assert wire.apply_edits(b'{"a":1}', {"a": None}) == b"{}"
 
 
+def test_new_members_go_in_front_of_known_ones_unparsed():
+    raw = b' \n{ "a" :1, "a":2 , "b":[ {}]}'
+    keys = {"a": 2, "b": []}.keys()
+    edits = {"salt": wire.encode("x{"), "gone": None, "n": wire.encode(1)}
+    edited = wire.apply_edits(raw, edits, keys)
+    assert edited == b' \n{"salt":"x{","n":1, "a" :1, "a":2 , "b":[ {}]}'
+    assert wire.decode_object(edited) == {"salt": "x{", "n": 1, "a": 2, "b": [{}]}
+    assert wire.apply_edits(raw, {"gone": None}, keys) is raw
+    assert wire.apply_edits(raw, {"b": None, "n": wire.encode(1)}, keys) == b'{"a":2,"n":1}'
+
+
 def test_an_edit_that_changes_nothing_returns_the_same_object():
     raw = b'{"a" : 1}'
     assert wire.apply_edits(raw, {"a": msgspec.Raw(b"1"), "b": None}) is raw
