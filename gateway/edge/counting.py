@@ -61,8 +61,8 @@ SPECIAL_TOKENS = 16
 class LocalCounter(Protocol):
     """Synchronous counting with the model's own tokenizer (``gateway.tokens.counter``)."""
 
-    def bound(self, prompt: Prompt) -> Bounded | None:
-        """A proved upper bound without tokenising, or None."""
+    def measure(self, prompt: Prompt, limit: int | None) -> PromptLength:
+        """Enough to decide against ``limit``: a proved bound where that settles it."""
 
     def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
         """The exact count; ``AtLeast`` once an item passes ``stop_at``."""
@@ -140,7 +140,7 @@ class LocalMeasurer:
         if self._small(request):
             length = self._threads.in_place(lambda: counter.count(prompt, limit))
         else:
-            length = await self._threads.on_thread(lambda: _enough(counter, prompt, limit))
+            length = await self._threads.on_thread(lambda: counter.measure(prompt, limit))
         return await self._or_ask(request, length)
 
     async def exact(self, request: ParsedRequest) -> PromptLength:
@@ -220,13 +220,6 @@ class EngineMeasurer:
     async def _ask(self, call: OracleCall) -> int | None:
         answers = await self._prober.ask(self._url, (call.probe,))
         return call.count(answers[call.probe])
-
-
-def _enough(counter: LocalCounter, prompt: Prompt, limit: int | None) -> PromptLength:
-    bound = counter.bound(prompt)
-    if bound is not None and (limit is None or bound.longest <= limit):
-        return bound
-    return counter.count(prompt, limit)
 
 
 def _byte_bound(prompt: TextPrompt) -> Bounded:

@@ -269,7 +269,11 @@ class Timeouts(_Model):
 class Counting(_Model):
     """Tokenising, which is work for the processor."""
 
-    threads: Annotated[Positive, Field(le=256)] = Field(default=2, description="Threads for it.")
+    threads: Annotated[Positive, Field(le=256)] = Field(
+        default=1,
+        description="Threads for it. More than one pays from four cores on: they share "
+        "the interpreter with the event loop.",
+    )
     inline_bytes: Size = Field(
         default=2**14, description="Up to this size a prompt is counted without a thread."
     )

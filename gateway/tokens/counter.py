@@ -50,13 +50,25 @@ class PromptCounter:
             self._check_ids(prompt)
             return Bounded(max(prompt.lengths, default=0), sum(prompt.lengths))
         texts = self._texts(prompt)
+        return None if isinstance(texts, Unverifiable) else self._bound_all(texts)
+
+    def measure(self, prompt: Prompt, limit: int | None) -> PromptLength:
+        """Enough to decide against ``limit``: a bound where that settles it, else the count.
+
+        Raises:
+            Rejection: as ``count``.
+        """
+        if isinstance(prompt, TokenIdPrompt):
+            return self.count(prompt)
+        texts = self._texts(prompt)
         if isinstance(texts, Unverifiable):
-            return None
-        bounds = [self._bound(text) for text in texts]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) < len(bounds):
-            return None
-        return Bounded(max(known, default=0), sum(known))
+            return texts
+        # A bound below the characters is rare: over the limit it is not worth working out.
+        if limit is None or all(len(item.text) <= limit for item in texts):
+            bound = self._bound_all(texts)
+            if bound is not None and (limit is None or bound.longest <= limit):
+                return bound
+        return self._counted(prompt, texts, limit)
 
     def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
         """The exact length of every item; ``AtLeast`` once an item is known to pass ``stop_at``.
@@ -70,6 +82,11 @@ class PromptCounter:
         texts = self._texts(prompt)
         if isinstance(texts, Unverifiable):
             return texts
+        return self._counted(prompt, texts, stop_at)
+
+    def _counted(
+        self, prompt: Prompt, texts: tuple[PromptText, ...], stop_at: int | None
+    ) -> PromptLength:
         try:
             return self._count_all(texts, stop_at)
         except UncountableText as error:
@@ -116,6 +133,13 @@ class PromptCounter:
             if item.suffix and tally.complete:
                 tally = Tally(tally.tokens + self.encoder.count(item.suffix))
             yield tally
+
+    def _bound_all(self, texts: tuple[PromptText, ...]) -> Bounded | None:
+        bounds = [self._bound(text) for text in texts]
+        known = [bound for bound in bounds if bound is not None]
+        if len(known) < len(bounds):
+            return None
+        return Bounded(max(known, default=0), sum(known))
 
     def _bound(self, item: PromptText) -> int | None:
         bound = self.encoder.upper_bound(item.text, add_special_tokens=item.add_special_tokens)

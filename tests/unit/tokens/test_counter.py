@@ -87,6 +87,22 @@ def test_bounds_hold_and_need_no_tokenizer() -> None:
         assert exact.total <= bound.total
 
 
+def test_measuring_bounds_what_fits_anyway_and_counts_the_rest() -> None:
+    exact = counter().count(TextPrompt((LONG,)))
+    bound = counter().bound(TextPrompt((LONG,)))
+    assert isinstance(exact, Counted)
+    assert isinstance(bound, Bounded)
+    assert counter().measure(TextPrompt((LONG,)), None) == bound
+    assert counter().measure(TextPrompt((LONG,)), bound.longest) == bound
+    for limit in (bound.longest - 1, exact.longest):
+        assert counter().measure(TextPrompt((LONG,)), limit) == exact
+    over = counter().measure(TextPrompt((LONG, "x")), exact.longest - 1)
+    assert isinstance(over, AtLeast)
+    assert over.longest >= exact.longest
+    assert counter().measure(TokenIdPrompt((3, 4), 5), 3) == Counted((3, 4))
+    assert counter().measure(OpaquePrompt("image"), 3) == Unverifiable("image")
+
+
 def test_no_bound_where_none_is_proved() -> None:
     one = counter()
     unsure = dataclasses.replace(
