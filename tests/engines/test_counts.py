@@ -25,7 +25,8 @@ UNVERIFIABLE = {
     # Whether it renders earlier thinking depends on --reasoning-parser, which it does not tell.
     "sglang": {"thinking_history"},
     "vllm": set(),
-    "llama": set(),
+    # Its /v1/messages stream lacks message_start, and the count in it, where no text is generated.
+    "llama": {"no_usage"},
 }
 
 
@@ -112,7 +113,9 @@ async def _try(pair: live.Pair, case: corpus.Case, tally: Tally) -> None:
         case Verdict.UNVERIFIABLE:
             tally.unverifiable[check.reason] += 1
             if check.reason not in UNVERIFIABLE[pair.engine.recipe.engine]:
-                tally.disagreements.append(_told(case, f"not verifiable: {check.reason}"))
+                tally.disagreements.append(
+                    _told(case, f"not verifiable: {check.reason} {exchange.observation}")
+                )
         case _:
             tally.mismatches.append(_told(case, f"ours {check.expected}, its {check.returned}"))
 
