@@ -44,6 +44,7 @@ engines: $(STAMP)
 
 test-engines: $(STAMP) tokenizers engines
 	$(BIN)/pytest -q -m engines tests/engines
+	$(BIN)/python scripts/engines/report.py
 
 bench-proxy: $(STAMP) tokenizers
 	benchmarks/setup_peers.sh

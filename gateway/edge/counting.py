@@ -199,11 +199,9 @@ class EngineMeasurer:
         calls = self._calls(prompt, request.model)
         if isinstance(calls, Unverifiable):
             return calls
-        counts = await asyncio.gather(*(self._ask(call) for call in calls))
-        items = tuple(count for count in counts if count is not None)
-        if len(items) < len(calls):
-            return Unverifiable("engine_tokenizer", transient=True)
-        return Counted(items)
+        words = await asyncio.gather(*(self._ask(call) for call in calls))
+        missing = next((word for word in words if isinstance(word, Unverifiable)), None)
+        return missing or Counted(tuple(word for word in words if isinstance(word, int)))
 
     def _calls(
         self, prompt: ChatPrompt | TextPrompt | OpaquePrompt, model: str
@@ -217,9 +215,15 @@ class EngineMeasurer:
         calls = engine.oracle(prompt, model) if engine is not None else None
         return Unverifiable(NO_TOKENIZER, transient=True) if calls is None else calls
 
-    async def _ask(self, call: OracleCall) -> int | None:
-        answers = await self._prober.ask(self._url, (call.probe,))
-        return call.count(answers[call.probe])
+    async def _ask(self, call: OracleCall) -> int | Unverifiable:
+        """A count, or why there is none: a 4xx is the engine's word on this request and stays."""
+        answer = (await self._prober.ask(self._url, (call.probe,)))[call.probe]
+        count = call.count(answer)
+        if count is not None:
+            return count
+        if 400 <= answer.status < 500:
+            return Unverifiable("engine_refused")
+        return Unverifiable("engine_tokenizer", transient=True)
 
 
 def _byte_bound(prompt: TextPrompt) -> Bounded:
