@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
+from fakes.raw_engine import RawEngine
 from gateway.app import App
 from gateway.settings import NoSecrets, parse
 from gateway.simulate import INSTANT, Handle, SimulateSettings, running
@@ -67,3 +68,16 @@ async def gateway_and_engine(sim=None, *, backend=None, **more):
 async def live():
     async with gateway_and_engine() as running_gateway:
         yield running_gateway
+
+
+@pytest.fixture
+async def engine():
+    """A raw engine that states SGLang's limits; its script may be replaced."""
+    async with RawEngine().running() as raw:
+        yield raw
+
+
+@pytest.fixture
+async def http():
+    async with aiohttp.ClientSession() as session:
+        yield session

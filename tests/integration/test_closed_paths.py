@@ -9,7 +9,6 @@ from hashlib import sha256
 import aiohttp
 import pytest
 
-from fakes.raw_engine import RawEngine
 from integration.conftest import gateway_for
 
 CONTROL = """
@@ -37,12 +36,6 @@ http://x/flush_cache *
 """.split()
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
-
-
-@pytest.fixture
-async def engine():
-    async with RawEngine().running() as raw:
-        yield raw
 
 
 async def send(app, method, target, *, headers=(), body=BODY):

@@ -6,7 +6,6 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -14,18 +13,6 @@ from fakes.raw_engine import RawEngine, answer, head
 from integration.conftest import gateway_for
 
 FAST = {"limit": {"refresh": "20ms", "stale_after": "2s"}}
-
-
-@pytest.fixture
-async def engine():
-    async with RawEngine().running() as raw:
-        yield raw
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 async def ask(http, app, tokens):

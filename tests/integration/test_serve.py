@@ -14,7 +14,7 @@ import sys
 import aiohttp
 import pytest
 
-from fakes.raw_engine import RawEngine, chunk, delta, head
+from fakes.raw_engine import chunk, delta, head
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "SECRETPROMPT"}]}
 
@@ -55,18 +55,6 @@ async def served(*arguments):
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-@pytest.fixture
-async def engine():
-    async with RawEngine().running() as raw:
-        yield raw
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 async def test_serve_needs_only_a_backend(engine, http):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 
-import aiohttp
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
@@ -14,18 +13,6 @@ from integration.conftest import gateway_for
 STREAM = {"kind": "text/event-stream", "chunked": True}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 LAST = chunk(b"")
-
-
-@pytest.fixture
-async def engine():
-    async with RawEngine().running() as raw:
-        yield raw
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 async def raw_call(app, body=BODY, path="/v1/chat/completions"):
@@ -41,6 +28,19 @@ async def raw_call(app, body=BODY, path="/v1/chat/completions"):
     seen = await asyncio.wait_for(reader.read(), 10)
     writer.close()
     return seen
+
+
+async def begin(app, body):
+    """Send a request and read nothing: the connection to hang up on."""
+    _, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
+    payload = json.dumps(body).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+        + str(len(payload)).encode()
+        + b"\r\n\r\n"
+        + payload
+    )
+    return writer
 
 
 def outcome(app, name):
@@ -131,14 +131,7 @@ async def test_a_client_that_leaves_frees_the_engine(engine, stream, when):  # c
 
     engine.script = script
     async with gateway_for(engine.url) as app:
-        _, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
-        payload = json.dumps({**BODY, "stream": stream}).encode()
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
-            + str(len(payload)).encode()
-            + b"\r\n\r\n"
-            + payload
-        )
+        writer = await begin(app, {**BODY, "stream": stream})
         async with asyncio.timeout(5):
             while not engine.received:
                 await asyncio.sleep(0.01)
@@ -162,14 +155,7 @@ async def test_drain_lets_the_engine_finish_what_a_client_left(engine):  # sglan
 
     engine.script = script
     async with gateway_for(engine.url, backend={"on_disconnect": "drain"}) as app:
-        _, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
-        payload = json.dumps(BODY).encode()
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
-            + str(len(payload)).encode()
-            + b"\r\n\r\n"
-            + payload
-        )
+        writer = await begin(app, BODY)
         async with asyncio.timeout(5):
             while not engine.received:
                 await asyncio.sleep(0.01)
