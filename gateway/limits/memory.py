@@ -41,11 +41,12 @@ class MemoryLimiter:
         taken = [o for o in outcomes.values() if not (shadow_refusal and o.charge.shadow)]
         for outcome in taken:
             self._commit(outcome)
+        untaken = (outcome for outcome in outcomes.values() if outcome not in taken)
+        told = self._untaken(untaken, now) if len(taken) < len(outcomes) else {}
         return MemoryLease(
             self,
             charges=tuple(outcome.charge for outcome in taken),
-            decisions=self._untaken(outcomes.values(), now)
-            | {outcome.charge: outcome.decision for outcome in taken},
+            decisions=told | {outcome.charge: outcome.decision for outcome in taken},
             shadow_refusal=shadow_refusal.charge if shadow_refusal else None,
         )
 
