@@ -21,6 +21,10 @@ from gateway.types import Role, WorkerFacts
 
 log = logging.getLogger(__name__)
 
+# Rounds a router may be missing before what answers in its place is taken for what it seems.
+# The workers it told of go stale meanwhile, so nothing is admitted on their word.
+ROUTER_ROUNDS = 30
+
 Word = tuple[WorkerFacts, ...] | capacity.Silent
 
 
@@ -56,6 +60,7 @@ class Discovery:
         self.engine: Engine | None = self._named
         self.router: Router | None = None
         self.asked = False  # whether a first round is over
+        self._without_router = 0  # rounds since the router last told
 
     async def run(self) -> None:
         """Ask for ever. A round never fails; what it could not learn is in the snapshot."""
@@ -86,10 +91,14 @@ class Discovery:
         words: dict[str, Word] = {}
         complete = True
         if router is not None:
-            self.router = router
+            self.router, self._without_router = router, 0
             complete = await self._behind(router, front, words)
-        elif self.router is not None and _silent(front):
-            complete = False  # the router that was here does not answer now
+        elif self.router is not None and self._without_router < ROUTER_ROUNDS:
+            # The router that was here does not tell now. What answers in its place may be one
+            # worker of many, proxied: its limit must not pass for everybody's.
+            self._without_router += 1
+            self._report(self._url, _reasons(front) or "the router does not list its workers now")
+            complete = False
         else:
             self.router = None
             words[self._url] = await self._read(self._url, front)

@@ -221,6 +221,36 @@ async def test_behind_a_router_the_smallest_worker_rules_and_changes_are_followe
             await until(lambda: limit_of(app).tokens == 4095)
 
 
+async def test_a_router_that_stops_listing_is_not_taken_for_one_of_its_workers(http, monkeypatch):
+    from gateway.edge import discovery
+
+    monkeypatch.setattr(discovery, "ROUTER_ROUNDS", 10)
+    async with RawEngine(4096, 9999).running() as front, RawEngine(2048, 9999).running() as small:
+        listed = {
+            "workers": [
+                {"url": front.url, "worker_type": "prefill"},
+                {"url": small.url, "worker_type": "decode"},
+            ],
+            "total": 2,
+        }
+        tells = True
+        as_engine = front.probe
+
+        async def probe(request, wire):
+            if request.line.startswith("GET /workers ") and tells:
+                wire.write(answer(json.dumps(listed).encode()))
+            else:
+                await as_engine(request, wire)  # proxied to its first prefill worker
+
+        front.probe = probe
+        async with gateway_for(front.url, backend=FAST) as app:
+            assert limit_of(app).tokens == 2047
+            tells = False
+            await asyncio.sleep(0.15)
+            assert limit_of(app).tokens == 2047
+            await until(lambda: limit_of(app).tokens == 4095)  # it really is an engine now
+
+
 async def test_workers_a_router_does_not_tell_are_named_by_the_operator(http):
     async with RawEngine(4096, 9999).running() as front, RawEngine(512, 9999).running() as hidden:
         async with gateway_for(front.url, backend={"workers": [hidden.url]}) as app:
