@@ -63,9 +63,9 @@ class PromptCounter:
         texts = self._texts(prompt)
         if isinstance(texts, Unverifiable):
             return texts
-        # A bound below the characters is rare: over the limit it is not worth working out.
-        if limit is None or all(len(item.text) <= limit for item in texts):
-            bound = self._bound_all(texts)
+        # A bound below half the characters is rare: above that it is not worth working out.
+        if limit is None or all(len(item.text) <= 2 * limit for item in texts):
+            bound = self._bound_all(texts, limit)
             if bound is not None and (limit is None or bound.longest <= limit):
                 return bound
         return self._counted(prompt, texts, limit)
@@ -134,16 +134,21 @@ class PromptCounter:
                 tally = Tally(tally.tokens + self.encoder.count(item.suffix))
             yield tally
 
-    def _bound_all(self, texts: tuple[PromptText, ...]) -> Bounded | None:
-        bounds = [self._bound(text) for text in texts]
+    def _bound_all(self, texts: tuple[PromptText, ...], limit: int | None = None) -> Bounded | None:
+        bounds = [self._bound(text, limit) for text in texts]
         known = [bound for bound in bounds if bound is not None]
         if len(known) < len(bounds):
             return None
         return Bounded(max(known, default=0), sum(known))
 
-    def _bound(self, item: PromptText) -> int | None:
-        bound = self.encoder.upper_bound(item.text, add_special_tokens=item.add_special_tokens)
+    def _bound(self, item: PromptText, limit: int | None) -> int | None:
+        """Bytes where they are within the limit with the suffix's, else what is proved below."""
         suffix = self.encoder.upper_bound(item.suffix)
+        bound = self.encoder.upper_bound(
+            item.text,
+            limit=None if limit is None else limit - (suffix or 0),
+            add_special_tokens=item.add_special_tokens,
+        )
         return None if bound is None or suffix is None else bound + suffix
 
     def _check_ids(self, prompt: TokenIdPrompt) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.tokens.bounds import Savings
 from gateway.tokens.chunks import CHUNK_CHARS, chunks
 
 NFC_GROWTH = 3  # UTF-8 bytes of the NFC form to those of the text, at most (Unicode UAX #15)
@@ -53,6 +54,7 @@ class Encoder:
     vocab_size: int
     added_per_text: int = 0
     growth: Growth = Growth.UNKNOWN
+    savings: Savings | None = None
     chunk_chars: int | None = CHUNK_CHARS
     warnings: tuple[str, ...] = ()
 
@@ -82,23 +84,29 @@ class Encoder:
                 return Tally(total, complete=seen == len(text))
         return Tally(total)
 
-    def upper_bound(self, text: str, *, add_special_tokens: bool = False) -> int | None:
+    def upper_bound(
+        self, text: str, *, limit: int | None = None, add_special_tokens: bool = False
+    ) -> int | None:
         """A number of tokens the text cannot exceed, without tokenising; None: no such bound.
 
-        Every token stands for at least one byte of the normalised text. Of the normalisers only
-        NFC has a known effect: none on a text in NFC already, nor on any part of it, and else at
-        most a growth to three times the bytes (U+1D1C0 reaches it). A lone surrogate has no
-        bytes, hence no bound.
+        Every token stands for at least one byte of the normalised text, and ``savings`` knows
+        places where it stands for more; they are looked at unless the bytes are within ``limit``.
+        Of the normalisers only NFC has a known effect: none on a text in NFC already, nor on any
+        part of it, and else at most a growth to three times the bytes (U+1D1C0 reaches it). A
+        lone surrogate has no bytes, hence no bound.
         """
         if self.growth is Growth.UNKNOWN:
             return None
         try:
-            size = len(text) if text.isascii() else len(text.encode())
+            data = text.encode()
         except UnicodeEncodeError:
             return None
+        bound = len(data) + (self.added_per_text if add_special_tokens else 0)
         if self.growth is Growth.NFC and not unicodedata.is_normalized("NFC", text):
-            size *= NFC_GROWTH
-        return size + (self.added_per_text if add_special_tokens else 0)
+            return bound + (NFC_GROWTH - 1) * len(data)
+        if self.savings is None or (limit is not None and bound <= limit):
+            return bound
+        return bound - self.savings.of(data)
 
     def _length(self, part: str) -> int:
         try:

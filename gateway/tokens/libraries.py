@@ -19,6 +19,7 @@ import tiktoken
 import tokenizers
 
 from gateway.tokens.assets import AssetError, TiktokenRule, TokenizerFiles
+from gateway.tokens.bounds import Savings, savings_of_json, savings_of_ranks
 from gateway.tokens.chunks import CHUNK_CHARS, could_be_cut
 from gateway.tokens.encoder import Encoder, Growth, UncountableText
 from gateway.tokens.selftest import cuts_add_up, same_ids, sample_texts
@@ -81,6 +82,7 @@ def _from_json(name: str, path: Path, *, normalise: bool) -> Encoder:
         vocab_size=max(reference.get_vocab(with_added_tokens=True).values()) + 1,
         added_per_text=reference.num_special_tokens_to_add(is_pair=False),
         growth=_growth(spec),
+        savings=lambda length: savings_of_json(spec, length),
     )
 
 
@@ -89,10 +91,11 @@ def _from_ranks(files: TokenizerFiles, rule: TiktokenRule) -> Encoder:
     if path is None:
         raise AssetError(f"tokenizer {files.name}: no ranks file in {files.folder}")
     special = dict(rule.special_tokens)
+    ranks = _read_ranks(path)
     reference = tiktoken.Encoding(
         files.name,
         pat_str=rule.pattern,
-        mergeable_ranks=_read_ranks(path),
+        mergeable_ranks=ranks,
         special_tokens=special,
     )
     fast, trouble = _load_fast(
@@ -110,6 +113,7 @@ def _from_ranks(files: TokenizerFiles, rule: TiktokenRule) -> Encoder:
         vocab_size=reference.n_vocab,
         added_per_text=0,
         growth=Growth.NONE,
+        savings=lambda length: savings_of_ranks(ranks, rule.pattern, list(special), length),
     )
 
 
@@ -124,6 +128,7 @@ def _choose(
     vocab_size: int,
     added_per_text: int,
     growth: Growth,
+    savings: Callable[[Callable[[str], int]], Savings | None],
 ) -> Encoder:
     library, reference_ids, length = reference
     warnings: list[str] = []
@@ -143,6 +148,7 @@ def _choose(
         vocab_size=vocab_size,
         added_per_text=added_per_text,
         growth=growth,
+        savings=None if growth is Growth.UNKNOWN else savings(length),
         chunk_chars=CHUNK_CHARS if cuttable else None,
         warnings=tuple(warnings),
     )
