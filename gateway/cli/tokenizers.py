@@ -10,14 +10,13 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from gateway.core.samples import samples
 from gateway.engines.base import Answer, Engine, Probe
 from gateway.engines.detect import ENGINES, detect
 from gateway.tokens.assets import AssetError, AssetMissing, AssetStore, add_local
 from gateway.tokens.counters import EngineCounters
-from gateway.tokens.selftest import TEXTS
-from gateway.types import ChatPrompt, Counted, TextPrompt
+from gateway.types import Counted
 
 EXIT_SOUND, EXIT_UNSOUND = 0, 1
 TIMEOUT_SECONDS = 30.0
@@ -161,7 +160,7 @@ class Backend:
 def compare(
     counters: EngineCounters, backend: Backend, engine_name: str | None, model: str | None
 ) -> Iterator[Finding]:
-    """Our counts against the engine's own, on fixed texts and small chats."""
+    """Our counts against the engine's own, on the samples of ``gateway.core.samples``."""
     engine = BY_NAME[engine_name] if engine_name else _detected(backend)
     if engine is None:
         yield Finding("engine", sound=False, detail="not recognised: say --engine")
@@ -172,9 +171,9 @@ def compare(
         return
     counter = counters.load(engine.name)
     asked = 0
-    for prompt in sample_prompts():
-        ours = counter.count(prompt)
-        calls = engine.oracle(prompt, model)
+    for sample in samples():
+        ours = counter.count(sample.prompt)
+        calls = engine.oracle(sample.prompt, model)
         if calls is None or not isinstance(ours, Counted):
             continue
         counts = [call.count(backend.ask(call.probe)) for call in calls]
@@ -182,32 +181,10 @@ def compare(
             continue
         asked += 1
         if tuple(counts) != ours.items:
-            what = "chat" if isinstance(prompt, ChatPrompt) else "text"
-            detail = f"the engine counts {counts}, we count {list(ours.items)}: {_shown(prompt)}"
-            yield Finding(f"{engine.name} {what}", sound=False, detail=detail)
+            detail = f"the engine counts {counts}, we count {list(ours.items)}"
+            yield Finding(f"{engine.name} {sample.name}", sound=False, detail=detail)
     detail = f"{asked} prompts compared with {model}"
     yield Finding(engine.name, asked > 0, detail if asked else "the engine counted none of them")
-
-
-def sample_prompts() -> Iterator[TextPrompt | ChatPrompt]:
-    """Fixed prompts: each self-test text alone, some also as a chat, and a chat with a tool."""
-    for text in TEXTS:
-        if text.strip():
-            yield TextPrompt((text,))
-            yield ChatPrompt("openai_chat", {"messages": [_said("user", text)]})
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    turns = [_said("system", "Be brief."), _said("user", "a"), _said("assistant", "b")]
-    yield ChatPrompt("openai_chat", {"messages": [*turns, _said("user", "c")], "tools": [tool]})
-
-
-def _said(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
-def _shown(prompt: TextPrompt | ChatPrompt) -> str:
-    """The fixed prompt at fault; it is ours, so it may be printed."""
-    shown: Any = prompt.texts[0] if isinstance(prompt, TextPrompt) else prompt.body
-    return ascii(shown)[:120]
 
 
 def _detected(backend: Backend) -> Engine | None:

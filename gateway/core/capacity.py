@@ -141,6 +141,18 @@ def capacity(snapshot: Snapshot, rules: Rules, now: float, model: str | None = N
     return replace(lowest, tokens=max(0, lowest.tokens - rules.margin))
 
 
+def models(snapshot: Snapshot) -> tuple[str, ...]:
+    """Model names the workers told, each once."""
+    return tuple(
+        dict.fromkeys(
+            model
+            for seen in snapshot.workers.values()
+            for fact in seen.facts
+            for model in fact.models
+        )
+    )
+
+
 def good_until(snapshot: Snapshot, rules: Rules) -> float:
     """When the answer of ``capacity`` may change although the snapshot does not: a word is stale.
 

@@ -7,6 +7,8 @@ reports the right number (research: sglang #30233); latency and text checks are 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.types import (
     AtLeast,
     Bounded,
@@ -24,12 +26,25 @@ SUSPECT_SHARE = 0.5
 
 
 def judge_prompt_tokens(
-    ours: PromptLength, usage: Usage | None, *, first_only: bool = False
+    ours: PromptLength,
+    usage: Usage | None,
+    *,
+    first_only: bool = False,
+    doubt: str | None = None,
 ) -> CheckResult:
     """Compare ``usage.prompt_tokens`` with our count.
 
     ``first_only``: this engine's usage covers only the first prompt of a batch (llama.cpp).
+    ``doubt``: why our count is not claimed to be exact; a difference then proves nothing, unless
+    it is a suspect one.
     """
+    result = _judge(ours, usage, first_only=first_only)
+    if doubt is None or result.suspect or result.verdict is not Verdict.MISMATCH:
+        return result
+    return replace(result, verdict=Verdict.UNVERIFIABLE, reason=doubt)
+
+
+def _judge(ours: PromptLength, usage: Usage | None, *, first_only: bool) -> CheckResult:
     returned = usage.prompt_tokens if usage else None
     if returned is None:
         return CheckResult(CHECK, Verdict.UNVERIFIABLE, "no_usage")

@@ -54,6 +54,7 @@ class Discovery:
         self._refresh = refresh
         self._clock = clock
         self._wake = asyncio.Event()
+        self._round_over = asyncio.Event()
         self._known: dict[str, Engine] = {}
         self._troubles: dict[str, str] = {}
         self.snapshot = capacity.Snapshot()
@@ -74,6 +75,10 @@ class Discovery:
     def ask_soon(self) -> None:
         """Something suggests that the engine changed: do not wait for the next refresh."""
         self._wake.set()
+
+    async def next_round(self) -> None:
+        """Return once the round under way, or the next one, is over."""
+        await self._round_over.wait()
 
     def learned_limit(self, stated: int) -> None:
         """The engine refused a prompt naming this limit: hold to it, and look again."""
@@ -109,6 +114,8 @@ class Discovery:
             self.snapshot, capacity.Round(words, complete), self._clock()
         )
         self.asked = True
+        self._round_over.set()
+        self._round_over = asyncio.Event()
 
     async def _behind(self, router: Router, front: Answers, words: dict[str, Word]) -> bool:
         """The words of a router's workers; whether its list of them can be trusted."""

@@ -116,7 +116,7 @@ def from_anthropic(body: Body, *, inline_system: bool) -> Chat:
                 "name": tool.get("name"),
                 "description": tool.get("description") or "",
                 "parameters": tool["input_schema"],
-                "strict": tool.get("strict"),
+                "strict": tool.get("strict", False),
             }
         }
         for tool in body.get("tools") or ()

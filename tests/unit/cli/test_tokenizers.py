@@ -12,7 +12,7 @@ import pytest
 
 from assets_at_hand import TINY, counter, store
 from gateway.cli.main import main
-from gateway.cli.tokenizers import sample_prompts
+from gateway.core.samples import samples
 from gateway.types import ChatPrompt, Counted, TextPrompt
 
 
@@ -124,7 +124,7 @@ def test_agreement_with_the_engine(
     arguments = ["tokenizers", "verify", TINY, "--backend", url, "--engine", "vllm"]
     assert main([*arguments, "--api-key", "k"]) == 0
     shown = capsys.readouterr().out
-    compared = len(list(sample_prompts()))
+    compared = sum(sample.name.startswith(("text/", "openai_chat/")) for sample in samples())
     assert f"ok   vllm: {compared} prompts compared with tiny" in shown
     assert set(handler.keys) == {"Bearer k"}
 
@@ -137,8 +137,8 @@ def test_disagreement_with_the_engine(
     arguments = ["tokenizers", "verify", TINY, "--backend", url, "--engine", "vllm"]
     assert main(arguments) == 1
     shown = capsys.readouterr().out
-    assert "FAIL vllm text" in shown
-    assert "FAIL vllm chat" in shown
+    assert "FAIL vllm text/prose: the engine counts" in shown
+    assert "FAIL vllm openai_chat/tools: the engine counts" in shown
 
 
 def test_engine_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
