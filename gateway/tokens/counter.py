@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gateway.errors import Kind, Rejection
 from gateway.rendering.registry import EngineRendering
-from gateway.tokens.encoder import Encoder, Tally, UncountableText
+from gateway.tokens.encoder import FREELY, Encoder, Means, Tally, UncountableText
 from gateway.tokens.template import ChatTemplate, TemplateRefused
 from gateway.types import (
     AtLeast,
@@ -52,7 +52,7 @@ class PromptCounter:
         texts = self._texts(prompt)
         return None if isinstance(texts, Unverifiable) else self._bound_all(texts)
 
-    def measure(self, prompt: Prompt, limit: int | None) -> PromptLength:
+    def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Enough to decide against ``limit``: a bound where that settles it, else the count.
 
         Raises:
@@ -68,13 +68,16 @@ class PromptCounter:
             bound = self._bound_all(texts, limit)
             if bound is not None and (limit is None or bound.longest <= limit):
                 return bound
-        return self._counted(prompt, texts, limit)
+        return self._counted(prompt, texts, limit, means)
 
-    def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
+    def count(
+        self, prompt: Prompt, stop_at: int | None = None, means: Means = FREELY
+    ) -> PromptLength:
         """The exact length of every item; ``AtLeast`` once an item is known to pass ``stop_at``.
 
         Raises:
             Rejection: MALFORMED, token ids that no vocabulary has, or text that is no Unicode.
+            NeedsPatience: ``means`` has none, and this takes some.
         """
         if isinstance(prompt, TokenIdPrompt):
             self._check_ids(prompt)
@@ -82,13 +85,13 @@ class PromptCounter:
         texts = self._texts(prompt)
         if isinstance(texts, Unverifiable):
             return texts
-        return self._counted(prompt, texts, stop_at)
+        return self._counted(prompt, texts, stop_at, means)
 
     def _counted(
-        self, prompt: Prompt, texts: tuple[PromptText, ...], stop_at: int | None
+        self, prompt: Prompt, texts: tuple[PromptText, ...], stop_at: int | None, means: Means
     ) -> PromptLength:
         try:
-            return self._count_all(texts, stop_at)
+            return self._count_all(texts, stop_at, means)
         except UncountableText as error:
             if error.reason == "lone_surrogate":
                 raise _not_unicode(prompt) from None
@@ -116,22 +119,26 @@ class PromptCounter:
             return Unverifiable("template_refused")
         return (PromptText(text + call.tail, call.add_special_tokens, call.suffix_text),)
 
-    def _count_all(self, texts: tuple[PromptText, ...], stop_at: int | None) -> PromptLength:
+    def _count_all(
+        self, texts: tuple[PromptText, ...], stop_at: int | None, means: Means
+    ) -> PromptLength:
         items: list[int] = []
-        for tally in self._tallies(texts, stop_at):
+        for tally in self._tallies(texts, stop_at, means):
             items.append(tally.tokens)
             over = stop_at is not None and tally.tokens > stop_at
             if over and not (tally.complete and len(items) == len(texts)):
                 return AtLeast(max(items))
         return Counted(tuple(items))
 
-    def _tallies(self, texts: tuple[PromptText, ...], stop_at: int | None) -> Iterator[Tally]:
+    def _tallies(
+        self, texts: tuple[PromptText, ...], stop_at: int | None, means: Means
+    ) -> Iterator[Tally]:
         for item in texts:
             tally = self.encoder.count_up_to(
-                item.text, stop_at, add_special_tokens=item.add_special_tokens
+                item.text, stop_at, add_special_tokens=item.add_special_tokens, means=means
             )
             if item.suffix and tally.complete:
-                tally = Tally(tally.tokens + self.encoder.count(item.suffix))
+                tally = Tally(tally.tokens + self.encoder.count(item.suffix, means=means))
             yield tally
 
     def _bound_all(self, texts: tuple[PromptText, ...], limit: int | None = None) -> Bounded | None:

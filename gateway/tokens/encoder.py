@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.tokens.anchors import UNCUT, Cutter
 from gateway.tokens.bounds import Savings
-from gateway.tokens.chunks import CHUNK_CHARS, chunks
+from gateway.tokens.recall import Recall
 
+LONG_PIECE = 131_072  # characters; a longer one without a safe cut can be seconds in one call
 NFC_GROWTH = 3  # UTF-8 bytes of the NFC form to those of the text, at most (Unicode UAX #15)
 
 
@@ -19,6 +21,10 @@ class UncountableText(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class NeedsPatience(Exception):
+    """What is left to count has pieces so long that they belong on a thread of their own."""
 
 
 class Growth(Enum):
@@ -38,14 +44,26 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Means:
+    """What a count may use: remembered counts, and (``patient``) seconds for a single call."""
+
+    recall: Recall | None = None
+    patient: bool = True
+
+
+FREELY = Means()
+
+
+@dataclass(frozen=True, slots=True)
 class Encoder:
     """One tokenizer, as a counter. Immutable and shared between threads.
 
     ``length`` is one library call: the tokens of a text without what the post-processor adds,
     special tokens spelt in the text counting as the single tokens they are, as engines do.
-    ``added_per_text`` is what ``add_special_tokens`` adds (BOS, EOS). ``chunk_chars`` None: the
-    self-test found cutting unsafe for this tokenizer, so texts are counted whole. ``warnings``
-    say, for operators, where this is not the first choice of library.
+    ``added_per_text`` is what ``add_special_tokens`` adds (BOS, EOS). ``cutter`` knows the cuts
+    that the self-test found safe. ``digest`` (16 bytes) is of all that decides counts: remembered
+    ones are told apart by it. ``warnings`` say, for operators, where this is not the first choice
+    of library.
     """
 
     name: str
@@ -55,33 +73,48 @@ class Encoder:
     added_per_text: int = 0
     growth: Growth = Growth.UNKNOWN
     savings: Savings | None = None
-    chunk_chars: int | None = CHUNK_CHARS
+    cutter: Cutter = UNCUT
+    digest: bytes = b""
     warnings: tuple[str, ...] = ()
 
-    def count(self, text: str, *, add_special_tokens: bool = False) -> int:
+    def count(self, text: str, *, add_special_tokens: bool = False, means: Means = FREELY) -> int:
         """The exact number of tokens.
 
         Raises:
             UncountableText: a lone surrogate, or a text this library cannot take.
+            NeedsPatience: without it this cannot be counted.
         """
-        return self.count_up_to(text, None, add_special_tokens=add_special_tokens).tokens
+        return self.count_up_to(
+            text, None, add_special_tokens=add_special_tokens, means=means
+        ).tokens
 
     def count_up_to(
-        self, text: str, stop_at: int | None, *, add_special_tokens: bool = False
+        self,
+        text: str,
+        stop_at: int | None,
+        *,
+        add_special_tokens: bool = False,
+        means: Means = FREELY,
     ) -> Tally:
         """Count, but stop once more than ``stop_at`` tokens were seen (None: never).
 
+        Without patience, long pieces are left out as long as the others may pass ``stop_at``.
+
         Raises:
-            UncountableText: as for ``count``.
+            UncountableText, NeedsPatience: as for ``count``.
         """
         total = self.added_per_text if add_special_tokens else 0
-        parts = (text,) if self.chunk_chars is None else chunks(text, self.chunk_chars)
         seen = 0
-        for part in parts:
-            total += self._length(part)
-            seen += len(part)
+        for piece in self.cutter.pieces(text):
+            count = self._count_piece(piece, means)
+            if count is None:
+                continue
+            total += count
+            seen += len(piece)
             if stop_at is not None and total > stop_at:
                 return Tally(total, complete=seen == len(text))
+        if seen < len(text):
+            raise NeedsPatience
         return Tally(total)
 
     def upper_bound(
@@ -108,10 +141,23 @@ class Encoder:
             return bound
         return bound - self.savings.of(data)
 
-    def _length(self, part: str) -> int:
+    def _count_piece(self, piece: str, means: Means) -> int | None:
+        """Remembered or counted; None where that takes more patience than there is."""
         try:
-            return self.length(part)
-        except UnicodeEncodeError:
+            digest = means.recall and means.recall.digest(piece, self.digest)
+            known = means.recall.get(digest) if means.recall and digest else None
+            if known is not None:
+                return known
+            if len(piece) > LONG_PIECE and not means.patient:
+                return None
+            count = self.length(piece)
+        except (UnicodeEncodeError, TypeError):  # HF tokenizers raises TypeError
             raise UncountableText("lone_surrogate") from None
-        except TypeError:  # what HF tokenizers raises for a lone surrogate
-            raise UncountableText("lone_surrogate") from None
+        except BaseException as error:
+            # A panic in a library of Rust is no Exception, and would be taken for a bug of ours.
+            if type(error).__module__ != "pyo3_runtime":
+                raise
+            raise UncountableText("run_too_long") from None
+        if means.recall and digest:
+            means.recall.put(digest, count)
+        return count

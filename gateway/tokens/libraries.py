@@ -9,7 +9,9 @@ are loaded once, set once and never changed afterwards, so that threads may shar
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import msgspec
 import tiktoken
 import tokenizers
 
+from gateway.tokens.anchors import UNCUT, Cutter, anchor_pattern, apart, usable_tokens
 from gateway.tokens.assets import AssetError, TiktokenRule, TokenizerFiles
 from gateway.tokens.bounds import Savings, savings_of_json, savings_of_ranks
 from gateway.tokens.chunks import CHUNK_CHARS, could_be_cut
@@ -78,7 +81,9 @@ def _from_json(name: str, path: Path, *, normalise: bool) -> Encoder:
         fast=fast,
         trouble=trouble,
         reference=("tokenizers", _hf_ids(reference), _hf_length(reference)),
+        anchors=usable_tokens(spec.get("added_tokens", ()), normalises=bool(_normalisers(spec))),
         cuttable=_may_cut(spec.get("added_tokens", ())),
+        digest=_digest(text.encode()),
         vocab_size=max(reference.get_vocab(with_added_tokens=True).values()) + 1,
         added_per_text=reference.num_special_tokens_to_add(is_pair=False),
         growth=_growth(spec),
@@ -109,7 +114,9 @@ def _from_ranks(files: TokenizerFiles, rule: TiktokenRule) -> Encoder:
         fast=fast,
         trouble=trouble,
         reference=("tiktoken", _tiktoken_ids(reference), _tiktoken_length(reference)),
+        anchors=apart(list(special)),
         cuttable=not any(could_be_cut(token) for token in special),
+        digest=_digest(path.read_bytes(), repr(rule).encode()),
         vocab_size=reference.n_vocab,
         added_per_text=0,
         growth=Growth.NONE,
@@ -124,7 +131,9 @@ def _choose(
     fast: Any,
     trouble: str | None,
     reference: tuple[str, Callable[[str], Sequence[int]], Callable[[str], int]],
+    anchors: Sequence[str],
     cuttable: bool,
+    digest: bytes,
     vocab_size: int,
     added_per_text: int,
     growth: Growth,
@@ -138,9 +147,15 @@ def _choose(
         library, length = "fastokens", _fast_length(fast)
     else:
         warnings.append(f"{name}: counting with {library}, which is slower: {trouble}")
-    if not (cuttable and cuts_add_up(texts, length)):
+    cutter = Cutter(anchor_pattern(anchors))
+    if not cuts_add_up(texts, length, cutter):
+        warnings.append(f"{name}: chats are not cut at added tokens: that is not exact here")
+        cutter = UNCUT
+    chunked = replace(cutter, chunk_chars=CHUNK_CHARS)
+    if cuttable and cuts_add_up(texts, length, chunked):
+        cutter = chunked
+    else:
         warnings.append(f"{name}: long texts are counted in one piece: cutting is not exact here")
-        cuttable = False
     return Encoder(
         name=name,
         library=library,
@@ -149,9 +164,17 @@ def _choose(
         added_per_text=added_per_text,
         growth=growth,
         savings=None if growth is Growth.UNKNOWN else savings(length),
-        chunk_chars=CHUNK_CHARS if cuttable else None,
+        cutter=cutter,
+        digest=digest,
         warnings=tuple(warnings),
     )
+
+
+def _digest(*parts: bytes) -> bytes:
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part)
+    return state.digest()
 
 
 def _load_fast(load: Callable[[], Any]) -> tuple[Any, str | None]:
@@ -249,10 +272,14 @@ def _growth(spec: Mapping[str, Any]) -> Growth:
         for step in steps
     ):
         return Growth.UNKNOWN
-    normalisers = {step["type"] for step in _flat(spec.get("normalizer"), "normalizers")}
+    normalisers = _normalisers(spec)
     if not normalisers:
         return Growth.NONE
     return Growth.NFC if normalisers == {"NFC"} else Growth.UNKNOWN
+
+
+def _normalisers(spec: Mapping[str, Any]) -> set[str]:
+    return {step["type"] for step in _flat(spec.get("normalizer"), "normalizers")}
 
 
 def _flat(step: Mapping[str, Any] | None, member: str) -> list[Mapping[str, Any]]:

@@ -7,8 +7,9 @@ white space in every position, and each tokenizer's own added tokens in the midd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from gateway.tokens.chunks import chunks
+from gateway.tokens.anchors import Cutter
 
 SMALL_CHUNK = 40  # characters; small, so that the fixed texts are cut everywhere they can be
 
@@ -58,10 +59,14 @@ def same_ids(
         return False
 
 
-def cuts_add_up(texts: Iterable[str], length: Callable[[str], int]) -> bool:
-    """Whether the counts of each text's parts sum to the whole text's count."""
-    return all(
-        sum(length(part) for part in chunks(text, size)) == length(text)
-        for text in texts
+def cuts_add_up(texts: Iterable[str], length: Callable[[str], int], cutter: Cutter) -> bool:
+    """Whether the counts of each text's pieces sum to the whole text's, cut wherever it can be."""
+    fine = [
+        replace(cutter, smallest=size, chunk_chars=cutter.chunk_chars and size)
         for size in (1, SMALL_CHUNK)
+    ]
+    return all(
+        sum(length(piece) for piece in one.pieces(text)) == length(text)
+        for text in texts
+        for one in fine
     )

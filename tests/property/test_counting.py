@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +19,8 @@ from assets_at_hand import (
     whole_count,
 )
 from gateway.tokens.chunks import chunks
+from gateway.tokens.encoder import Encoder, Means
+from gateway.tokens.recall import ENTRY_BYTES, CountCache
 from gateway.types import AtLeast, ChatPrompt, Counted, TextPrompt, Unverifiable
 
 RELAXED = settings(
@@ -37,6 +39,11 @@ TEXTS = st.one_of(
 )
 
 
+def finely_cut(one: Encoder, size: int = 5) -> Encoder:
+    """One that cuts short texts where others cut long ones."""
+    return replace(one, cutter=replace(one.cutter, smallest=size, chunk_chars=size))
+
+
 @pytest.mark.parametrize("name", EVERY_TOKENIZER)
 @RELAXED
 @given(text=TEXTS, size=st.integers(1, 30))
@@ -51,8 +58,46 @@ def test_parts_add_up_to_the_whole(name: str, text: str, size: int) -> None:
 @RELAXED
 @given(text=TEXTS)
 def test_count_is_the_references(name: str, text: str) -> None:
-    one = dataclasses.replace(encoder(name), chunk_chars=5)
+    one = finely_cut(encoder(name))
     assert one.count(text) == whole_count(name, text)
+
+
+@pytest.mark.parametrize("name", EVERY_TOKENIZER)
+@RELAXED
+@given(text=TEXTS, smallest=st.integers(1, 30))
+def test_pieces_add_up_to_the_whole(name: str, text: str, smallest: int) -> None:
+    one = encoder(name)
+    for cutter in (
+        replace(one.cutter, smallest=smallest, chunk_chars=7),
+        replace(one.cutter, smallest=smallest, chunk_chars=None),
+    ):
+        pieces = list(cutter.pieces(text))
+        assert "".join(pieces) == text
+        assert sum(one.length(piece) for piece in pieces) == one.length(text)
+
+
+@pytest.mark.parametrize("name", EVERY_TOKENIZER)
+@RELAXED
+@given(text=TEXTS, more=TEXTS, size=st.integers(1, 30))
+def test_appending_changes_the_last_piece_only(name: str, text: str, more: str, size: int) -> None:
+    cutter = finely_cut(encoder(name), size).cutter
+    before = list(cutter.pieces(text))[:-1]
+    assert list(cutter.pieces(text + more))[: len(before)] == before
+
+
+@pytest.mark.parametrize("name", EVERY_HF_TOKENIZER)
+@RELAXED
+@given(texts=st.lists(TEXTS, min_size=1, max_size=6), room=st.integers(1, 40))
+def test_what_is_remembered_changes_no_count(name: str, texts: list[str], room: int) -> None:
+    """However little is kept, and whatever other tokenizers and tenants put there."""
+    cache = CountCache(room * ENTRY_BYTES, b"secret", smallest=1)
+    one = finely_cut(encoder(name))
+    for text in [*texts, "".join(texts), *texts]:
+        means = Means(cache.of_tenant("a"))
+        assert one.count(text, means=means) == whole_count(name, text)
+        other = Means(cache.of_tenant("a"))
+        bytes_instead = replace(one, length=lambda t: len(t.encode()), digest=b"bytes")
+        assert bytes_instead.count(text, means=other) == len(text.encode())
 
 
 @pytest.mark.parametrize("name", EVERY_TOKENIZER)
@@ -68,7 +113,7 @@ def test_bound_holds(name: str, text: str) -> None:
 @given(text=TEXTS, limit=st.integers(0, 60))
 def test_early_stop_tells_the_truth(text: str, limit: int) -> None:
     one = counter()
-    small = dataclasses.replace(one, encoder=dataclasses.replace(one.encoder, chunk_chars=5))
+    small = replace(one, encoder=finely_cut(one.encoder))
     exact = whole_count(TINY, text)
     answer = small.count(TextPrompt((text,)), limit)
     if isinstance(answer, Counted):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway.tokens.chunks import CHUNK_CHARS, chunks, could_be_cut
+from gateway.tokens.chunks import CHUNK_CHARS, WINDOW, chunks, could_be_cut
 
 PLACES = [
     ("ab\ncd", 1, ["ab\n", "cd"]),
@@ -40,7 +40,7 @@ def test_text_without_a_place_comes_whole(text: str) -> None:
 
 def test_place_at_the_edge_of_a_search_window_is_seen() -> None:
     for shift in range(-3, 4):
-        head = "x" * (2 * CHUNK_CHARS + shift)
+        head = "x" * (CHUNK_CHARS + WINDOW + shift)
         assert list(chunks(head + " tail")) == [head, " tail"]
         assert list(chunks(head + "\ntail")) == [head + "\n", "tail"]
 

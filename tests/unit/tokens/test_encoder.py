@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from assets_at_hand import EVERY_HF_TOKENIZER, TINY, encoder, whole_count
-from gateway.tokens.encoder import Encoder, Growth, UncountableText
+from assets_at_hand import EVERY_HF_TOKENIZER, EVERY_TOKENIZER, TINY, encoder, whole_count
+from gateway.tokens.anchors import UNCUT, Cutter
+from gateway.tokens.encoder import (
+    LONG_PIECE,
+    Encoder,
+    Growth,
+    Means,
+    NeedsPatience,
+    UncountableText,
+)
+from gateway.tokens.recall import CountCache
 
 PLAIN = Encoder(name="bytes", library="test", length=lambda text: len(text.encode()), vocab_size=9)
 GROWING = "\U0001d1c0" * 1000  # its NFC form has three times its bytes
@@ -16,7 +25,7 @@ def bytes_encoder(**changes: object) -> Encoder:
 
 
 def test_special_tokens_are_added_once_a_text_not_once_a_chunk() -> None:
-    one = bytes_encoder(added_per_text=2, chunk_chars=4)
+    one = bytes_encoder(added_per_text=2, cutter=Cutter(chunk_chars=4))
     assert one.count("word word word", add_special_tokens=True) == 14 + 2
     assert one.count("word word word") == 14
 
@@ -28,7 +37,7 @@ def test_counting_stops_after_the_first_chunk_that_passes_the_limit() -> None:
         seen.append(text)
         return len(text)
 
-    one = bytes_encoder(length=length, chunk_chars=5)
+    one = bytes_encoder(length=length, cutter=Cutter(chunk_chars=5))
     tally = one.count_up_to("word word word word word", 10)
     assert not tally.complete
     assert 10 < tally.tokens < 24
@@ -36,7 +45,7 @@ def test_counting_stops_after_the_first_chunk_that_passes_the_limit() -> None:
 
 
 def test_limit_itself_is_not_passed() -> None:
-    one = bytes_encoder(chunk_chars=5)
+    one = bytes_encoder(cutter=Cutter(chunk_chars=5))
     assert one.count_up_to("word word", 9).complete
     assert one.count_up_to("word word", 9).tokens == 9
 
@@ -48,7 +57,7 @@ def test_last_chunk_makes_a_count_complete_even_over_the_limit() -> None:
 
 def test_without_safe_cuts_the_text_is_counted_in_one_call() -> None:
     calls: list[str] = []
-    one = bytes_encoder(length=lambda text: calls.append(text) or 1, chunk_chars=None)
+    one = bytes_encoder(length=lambda text: calls.append(text) or 1, cutter=UNCUT)
     one.count("word " * 100_000)
     assert len(calls) == 1
 
@@ -84,3 +93,76 @@ def test_bound_holds_where_bytes_alone_would_not(name: str) -> None:
     assert tokens <= bound
     if encoder(name).growth is Growth.NFC:
         assert tokens > len(GROWING.encode())  # the trap is real: bytes are no bound here
+
+
+def test_pieces_seen_before_are_not_counted_again() -> None:
+    seen: list[str] = []
+    cache = CountCache(2**20, b"secret")
+    one = bytes_encoder(
+        length=lambda text: seen.append(text) or len(text), cutter=Cutter(chunk_chars=300)
+    )
+    history = " ".join(f"{index}w" for index in range(300))
+    for text in (history, history + " and more" * 99):
+        assert one.count(text, means=Means(cache.of_tenant("a"))) == len(text)
+    assert sum(len(text) for text in seen) < 2 * len(history) + 400
+    seen.clear()
+    assert one.count(history, means=Means(cache.of_tenant("b"))) == len(history)
+    assert sum(len(text) for text in seen) == len(history)
+
+
+def test_a_lone_surrogate_is_named_where_counts_are_remembered() -> None:
+    means = Means(CountCache(2**20, b"secret").of_tenant("a"))
+    with pytest.raises(UncountableText, match="lone_surrogate"):
+        encoder(TINY).count("\ud800" * 300, means=means)
+
+
+UNCUTTABLE = "x" * (LONG_PIECE + 1)
+HURRIED = Means(patient=False)
+
+
+def test_a_long_piece_takes_patience() -> None:
+    one = bytes_encoder(cutter=Cutter(chunk_chars=5))
+    with pytest.raises(NeedsPatience):
+        one.count(UNCUTTABLE, means=HURRIED)
+    assert one.count(UNCUTTABLE) == len(UNCUTTABLE)
+    assert one.count(UNCUTTABLE[1:], means=HURRIED) == LONG_PIECE
+
+
+def test_what_else_there_is_may_settle_it_without_patience() -> None:
+    one = bytes_encoder(cutter=Cutter(chunk_chars=5))
+    text = UNCUTTABLE + " word word"
+    tally = one.count_up_to(text, 9, means=HURRIED)
+    assert tally.tokens == 10
+    assert not tally.complete
+    with pytest.raises(NeedsPatience):
+        one.count_up_to(text, 10, means=HURRIED)
+
+
+def test_a_long_piece_that_is_remembered_takes_none() -> None:
+    cache = CountCache(2**20, b"secret")
+    one = bytes_encoder()
+    count = one.count(UNCUTTABLE, means=Means(cache.of_tenant("a")))
+    hurried = Means(cache.of_tenant("a"), patient=False)
+    assert one.count(UNCUTTABLE, means=hurried) == count
+
+
+@pytest.mark.parametrize("name", EVERY_TOKENIZER)
+def test_a_million_spaces_are_counted_or_refused_never_a_panic(name: str) -> None:
+    spaces = " " * 1_500_000
+    assert encoder(name).count(f"a{spaces}b") > 1000
+
+
+def test_a_library_that_panics_makes_a_text_uncountable() -> None:
+    def panics(_text: str) -> int:
+        raise type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})("boom")
+
+    with pytest.raises(UncountableText, match="run_too_long"):
+        bytes_encoder(length=panics).count("a")
+
+
+def test_an_interrupt_is_no_panic() -> None:
+    def interrupted(_text: str) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bytes_encoder(length=interrupted).count("a")

@@ -45,7 +45,7 @@ def test_fast_library_passes_the_self_test_and_cuts_are_exact(name: str) -> None
     one = encoder(name)
     assert one.library == "fastokens"
     assert one.warnings == ()
-    assert one.chunk_chars is not None
+    assert one.cutter.chunk_chars is not None
 
 
 @pytest.mark.parametrize("name", EVERY_HF_TOKENIZER)
@@ -126,7 +126,7 @@ def test_unsafe_cuts_are_noticed(tmp_path: Path) -> None:
     """GPT-2's own split pattern looks ahead over newlines: cut counts differ from whole ones."""
     byte_level = {**BYTE_LEVEL, "add_prefix_space": False, "use_regex": True}
     one = libraries.load_encoder(changed_tiny(tmp_path, pre_tokenizer=byte_level))
-    assert one.chunk_chars is None
+    assert one.cutter.chunk_chars is None
     assert "one piece" in one.warnings[-1]
 
 
@@ -135,7 +135,7 @@ def test_greedy_added_tokens_forbid_cuts(tmp_path: Path, flag: str) -> None:
     spec = json.loads((store().root / TINY / "tokenizer.json").read_text())
     spec["added_tokens"][-1][flag] = True
     files = changed_tiny(tmp_path, added_tokens=spec["added_tokens"])
-    assert libraries.load_encoder(files).chunk_chars is None
+    assert libraries.load_encoder(files).cutter.chunk_chars is None
 
 
 def test_saved_truncation_and_padding_do_not_count(tmp_path: Path) -> None:
