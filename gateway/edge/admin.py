@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from gateway import __version__
+from gateway.core.calibration import State
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
 from gateway.edge.backends import Backend
 from gateway.edge.handler import Handler
@@ -16,6 +18,7 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.record import Recorder
 
 JSON = "application/json"
+CALIBRATED = MappingProxyType({State.EXACT: 1, State.DIFFERS: -1})
 
 
 class Admin:
@@ -92,6 +95,7 @@ class Admin:
             "limit": _limit(backend),
             "in_flight": backend.in_flight,
             "counting": backend.counting(),
+            "calibration": _calibration(backend),
             "workers": [
                 _worker(name, seen, self._clock())
                 for name, seen in discovery.snapshot.workers.items()
@@ -106,6 +110,10 @@ class Admin:
         metrics.effective_limit.labels(name).set(limit.tokens if isinstance(limit, Known) else -1)
         state = 1 if isinstance(limit, Known) else -1 if isinstance(limit, Unsafe) else 0
         metrics.backend_state.labels(name).set(state)
+        if backend.calibrator is not None:
+            found = backend.calibrator.found
+            metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
+            metrics.calibration_differences.labels(name).set(len(found.differences))
         seen = backend.discovery.snapshot.workers.values()
         ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
@@ -140,6 +148,10 @@ def _limit(backend: Backend) -> dict[str, Any]:
             "age_s": round(limit.age, 1),
         }
     return {"state": type(limit).__name__.lower(), "reason": limit.reason}
+
+
+def _calibration(backend: Backend) -> dict[str, Any] | None:
+    return backend.calibrator.description() if backend.calibrator is not None else None
 
 
 def _worker(name: str, seen: Seen, now: float) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from gateway.core.admission import Outcomes
-from gateway.core.capacity import Capacity, Known, Rules, Snapshot, capacity, good_until
+from gateway.core.capacity import Capacity, Known, Rules, Snapshot, capacity, good_until, models
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
+from gateway.edge.calibration import Calibrator
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
 from gateway.engines.base import Traits
 from gateway.errors import Kind, Rejection
+from gateway.types import Prompt
 
 MODELS_REMEMBERED = 1000  # names come from requests, so there must be an end
 
@@ -52,6 +54,7 @@ class Backend:
         clock: Callable[[], float],
         *,
         counting: Callable[[], Mapping[str, object]] | None = None,
+        calibrator: Calibrator | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
@@ -59,6 +62,7 @@ class Backend:
         self.discovery = discovery
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
+        self.calibrator = calibrator  # None where no local tokenizer counts
         self.prefill = PrefillModel()
         self.prefixes = PrefixMemory(prefix_steps)
         self.in_flight = 0
@@ -67,7 +71,9 @@ class Backend:
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
-        return capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+        return self._held_back(
+            capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+        )
 
     def capacity_for(self, model: str) -> Capacity:
         """The same for the request path: worked out once a snapshot, not once a request.
@@ -85,7 +91,18 @@ class Backend:
                 worked.by_model.clear()
             limit = capacity(snapshot, self.wiring.rules, now, model)
             worked.by_model[model] = limit
-        return limit
+        return self._held_back(limit)
+
+    def _held_back(self, limit: Capacity) -> Capacity:
+        """The limit less what a calibration that differs keeps free."""
+        if self.calibrator is None or not isinstance(limit, Known):
+            return limit
+        margin = self.calibrator.margin(limit.tokens)
+        return replace(limit, tokens=limit.tokens - margin) if margin else limit
+
+    def doubt(self, prompt: Prompt) -> str | None:
+        """Why its count is not claimed to be exact now, as a fixed word; None where it is."""
+        return self.calibrator.doubt(prompt) if self.calibrator is not None else None
 
     def serves(self, model: str) -> bool:
         """Whether configuration sends this model here."""
@@ -99,14 +116,7 @@ class Backend:
 
     def models(self) -> tuple[str, ...]:
         """Model names its workers told."""
-        return tuple(
-            dict.fromkeys(
-                model
-                for seen in self.discovery.snapshot.workers.values()
-                for fact in seen.facts
-                for model in fact.models
-            )
-        )
+        return models(self.discovery.snapshot)
 
 
 def _by_engine() -> Mapping[str, object]:

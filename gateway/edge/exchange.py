@@ -24,6 +24,7 @@ class Exchange:
     backend: str = "none"
     stream: bool = False
     length: PromptLength | None = None
+    doubt: str | None = None  # why that length, if it is ours, is not claimed to be exact
     limit: int | None = None
     forwarded_at: float | None = None
     ttft: float | None = None
@@ -57,7 +58,8 @@ class Exchange:
         headers = {"server": "poolgate", "x-request-id": self.request_id, **self.headers}
         match self.length:
             case Counted():
-                headers["x-poolgate-prompt-tokens"] = str(self.length.total)
+                about = "~" if self.doubt else ""
+                headers["x-poolgate-prompt-tokens"] = f"{about}{self.length.total}"
             case Bounded(_, total):
                 headers["x-poolgate-prompt-tokens"] = f"<={total}"
             case AtLeast(longest):

@@ -123,6 +123,7 @@ class Inspection:
                 await self._length(),
                 seen.usage,
                 first_only=self._backend.traits.usage_first_only,
+                doubt=self._exchange.doubt,
             )
         self._exchange.checks.append(result)
         if result.suspect:

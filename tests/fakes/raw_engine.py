@@ -85,6 +85,8 @@ class RawEngine:
         self.generation = 0
         self.script: Script = self.answer_chat
         self.answer_probes = True
+        self.counts = lambda question: 10  # of /tokenize; None answers 404
+        self.tokenized = []
         self.connections: list[_Connection] = []
         self._server = None
 
@@ -118,7 +120,10 @@ class RawEngine:
             models = {"data": [{"id": "m", "owned_by": "sglang", "max_model_len": self.context}]}
             wire.write(answer(json.dumps(models).encode()))
         elif path == "/tokenize":
-            wire.write(answer(b'{"count": 10, "tokens": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}'))
+            self.tokenized.append(request.json)
+            count = self.counts(request.json)
+            told = answer(json.dumps({"count": count, "tokens": [1] * (count or 0)}).encode())
+            wire.write(head("404 Not Found", length=0) if count is None else told)
         else:
             wire.write(head("404 Not Found", length=0))
 
