@@ -15,9 +15,11 @@ import aiohttp
 
 from gateway.core import capacity, tenants
 from gateway.core.admission import Outcomes
+from gateway.core.calibration import OnDifference, Policy
 from gateway.edge.access_log import AccessLog
 from gateway.edge.admin import Admin
 from gateway.edge.backends import Backend, Wiring
+from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
 from gateway.edge.discovery import Discovery
 from gateway.edge.forward import Forwarder
@@ -34,10 +36,10 @@ from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import models as written
 from gateway.tokens.assets import AssetError, AssetStore
 from gateway.tokens.counters import EngineCounters
+from gateway.tokens.recall import CountCache
 
 T = TypeVar("T")
 
-ENGINE_TOKENIZER = "engine"  # count by asking the engine
 PROBE_DEADLINE = 5.0  # seconds for one of our own questions to a worker
 FIRST_ROUND = 3.0  # seconds start-up waits for engines before it listens without their limits
 
@@ -50,7 +52,7 @@ class Generation:
     runtime: Runtime
     upstream: Upstream
     probing: aiohttp.ClientSession
-    executor: ThreadPoolExecutor
+    executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
 
     async def close(self) -> None:
@@ -58,7 +60,8 @@ class Generation:
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        for executor in self.executors:
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 class App:
@@ -157,14 +160,16 @@ class App:
         await old.close()
 
     async def _build(self, settings: Settings) -> Generation:
-        executor = ThreadPoolExecutor(settings.counting.threads, "count")
-        threads = Threads(executor, settings.counting.inline_bytes, self.metrics)
+        counting = settings.counting
+        executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
+        threads = Threads(*executors, counting.inline_bytes, self.metrics)
+        cache = CountCache(counting.cache_bytes, self._secret)
         counters = await _load_counters(settings, self._tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
-            self._backend(entry, counters.get(entry.name), threads, probing)
+            self._backend(entry, counters.get(entry.name), threads, cache, probing)
             for entry in settings.backends
         )
         forwarder = Forwarder(
@@ -188,14 +193,17 @@ class App:
         discovering = Tasks()
         for backend in backends:
             discovering.spawn(backend.discovery.run(), f"discovery {backend.name}")
+            if backend.calibrator is not None:
+                discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await _first_round(backends)
-        return Generation(settings, runtime, upstream, probing, executor, discovering)
+        return Generation(settings, runtime, upstream, probing, executors, discovering)
 
     def _backend(
         self,
         entry: written.Backend,
         counters: EngineCounters | None,
         threads: Threads,
+        cache: CountCache,
         probing: aiohttp.ClientSession,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
@@ -210,14 +218,30 @@ class App:
             clock=self._clock,
         )
         measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
+        calibrator = None
         if counters is not None:
-            measurer = LocalMeasurer(counters, threads, lambda: discovery.engine, measurer)
+            calibrator = Calibrator(
+                entry.name,
+                entry.url,
+                prober,
+                discovery,
+                counters,
+                _calibration(entry.calibration),
+                _model_to_ask(entry),
+                self._clock,
+            )
+            corrected = CalibratedCounters(counters, calibrator)
+            local = LocalMeasurer(
+                corrected, threads, cache, self.metrics, lambda: discovery.engine, measurer
+            )
+            measurer = CalibratedMeasurer(local, measurer, calibrator)
         return Backend(
             _wiring(entry, api_key, self._secret),
             discovery,
             measurer,
             self._clock,
             counting=(lambda: counters.description) if counters else None,
+            calibrator=calibrator,
         )
 
 
@@ -242,6 +266,20 @@ def _wiring(entry: written.Backend, api_key: str | None, process_secret: bytes) 
         drain_on_disconnect=entry.on_disconnect == "drain",
         salt=salt if entry.cache_salt == "per_tenant" else None,
     )
+
+
+def _calibration(calibration: written.Calibration) -> Policy:
+    return Policy(
+        calibration.every,
+        OnDifference(calibration.on_difference),
+        calibration.margin,
+        calibration.learn_offset,
+    )
+
+
+def _model_to_ask(entry: written.Backend) -> str:
+    """A model's name for engines whose workers tell none: the first that is no pattern."""
+    return next((name for name in entry.models if "*" not in name), "default")
 
 
 def _check_policy(integrity: written.Integrity) -> CheckPolicy:
@@ -275,7 +313,7 @@ async def _load_counters(settings: Settings, root: Path | None) -> dict[str, Eng
     counters: dict[str, EngineCounters] = {}
     problems = []
     for place, backend in enumerate(settings.backends):
-        if backend.tokenizer is None or backend.tokenizer == ENGINE_TOKENIZER:
+        if backend.tokenizer is None or not backend.counts_locally:
             continue
         try:
             counters[backend.name] = await asyncio.to_thread(

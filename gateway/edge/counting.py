@@ -1,5 +1,8 @@
 """Counting off the event loop: short prompts in place, long ones on a few threads.
 
+Prompts with a run that cannot be cut, one library call of seconds, wait for each other in a lane
+of their own, so that nobody else waits for them.
+
 A prompt's length is asked for in two strengths. ``measure`` answers just enough for admission:
 a proved bound where that settles it, else a count that stops once the limit is passed. ``exact``
 is the count the check of usage needs, run in the shadow of the engine's prefill.
@@ -8,15 +11,16 @@ is the count the check of usage needs, run in the shadow of the engine's prefill
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import Protocol, TypeVar
 
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.engines.asking import shows_media
 from gateway.engines.base import Engine, OracleCall
+from gateway.tokens.encoder import FREELY, Means, NeedsPatience
+from gateway.tokens.recall import CountCache
 from gateway.types import (
     Bounded,
     ChatPrompt,
@@ -57,14 +61,21 @@ ENGINE_CAN_TELL = frozenset(
 NORMALISER_GROWTH = 11
 SPECIAL_TOKENS = 16
 
+SLOW_LANE = 8  # prompts that may be in the slow lane at once, the one being counted included
+
 
 class LocalCounter(Protocol):
     """Synchronous counting with the model's own tokenizer (``gateway.tokens.counter``)."""
 
-    def measure(self, prompt: Prompt, limit: int | None) -> PromptLength:
-        """Enough to decide against ``limit``: a proved bound where that settles it."""
+    def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
+        """Enough to decide against ``limit``: a proved bound where that settles it.
 
-    def count(self, prompt: Prompt, stop_at: int | None = None) -> PromptLength:
+        Raises ``NeedsPatience``, as ``count`` does, where ``means`` has too little.
+        """
+
+    def count(
+        self, prompt: Prompt, stop_at: int | None = None, means: Means = FREELY
+    ) -> PromptLength:
         """The exact count; ``AtLeast`` once an item passes ``stop_at``."""
 
 
@@ -85,35 +96,56 @@ class LocalCounters(Protocol):
 class Measurer(Protocol):
     """Where a backend's prompt lengths come from: a local tokenizer, or the engine."""
 
-    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
-        """Enough to decide against ``limit``. Raises ``Rejection`` for ids no vocabulary has."""
+    async def measure(self, request: ParsedRequest, limit: int | None, tenant: str) -> PromptLength:
+        """Enough to decide against ``limit``. Raises ``Rejection`` for ids no vocabulary has.
 
-    async def exact(self, request: ParsedRequest) -> PromptLength:
+        What ``tenant`` sent before may be remembered, for this tenant alone.
+        """
+
+    async def exact(self, request: ParsedRequest, tenant: str) -> PromptLength:
         """The exact count, or why there is none."""
 
 
-class Threads:
-    """Runs CPU work in place when it is small, else on the executor. Times it either way."""
+class Busy(Exception):
+    """The slow lane is full."""
 
-    def __init__(self, executor: Executor, inline_bytes: int, metrics: Metrics) -> None:
+
+class Threads:
+    """Runs CPU work in place when it is small, else on an executor. Times it either way."""
+
+    def __init__(
+        self, executor: Executor, slow: Executor, inline_bytes: int, metrics: Metrics
+    ) -> None:
         self._executor = executor
+        self._slow = slow
+        self._in_slow_lane: list[Future[PromptLength]] = []
         self.inline_bytes = inline_bytes
         self._in_place = metrics.count_seconds.labels("in_place")
         self._on_thread = metrics.count_seconds.labels("thread")
+        self._in_lane = metrics.count_seconds.labels("slow_lane")
 
     def in_place(self, work: Callable[[], T]) -> T:
         """Run now, on the loop."""
-        started = time.perf_counter()
-        result = work()
-        self._in_place.observe(time.perf_counter() - started)
-        return result
+        with self._in_place.time():
+            return work()
 
     async def on_thread(self, work: Callable[[], T]) -> T:
         """Run on the executor; the time includes the wait for a free thread."""
-        started = time.perf_counter()
-        result = await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        self._on_thread.observe(time.perf_counter() - started)
-        return result
+        with self._on_thread.time():
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def in_slow_lane(self, work: Callable[[], PromptLength]) -> PromptLength:
+        """Run on the executor for work of seconds. Raises ``Busy`` where too much waits there.
+
+        Cancelled, it is taken from the queue; work that has begun runs to its end.
+        """
+        self._in_slow_lane = [future for future in self._in_slow_lane if not future.done()]
+        if len(self._in_slow_lane) >= SLOW_LANE:
+            raise Busy
+        with self._in_lane.time():
+            future = self._slow.submit(work)
+            self._in_slow_lane.append(future)
+            return await asyncio.wrap_future(future)
 
 
 class LocalMeasurer:
@@ -126,37 +158,69 @@ class LocalMeasurer:
         self,
         counters: LocalCounters,
         threads: Threads,
+        cache: CountCache,
+        metrics: Metrics,
         engine: Callable[[], Engine | None],
         fallback: Measurer,
     ) -> None:
         self._counters = counters
         self._threads = threads
+        self._cache = cache
+        self._hits = metrics.count_cache.labels("hit")
+        self._misses = metrics.count_cache.labels("miss")
         self._engine = engine
         self._fallback = fallback
 
-    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
+    async def measure(self, request: ParsedRequest, limit: int | None, tenant: str) -> PromptLength:
         """A small prompt is counted at once: that is cheaper than a bound and a shadow count."""
-        counter, prompt = await self._counter(), request.prompt
-        if self._small(request):
-            length = self._threads.in_place(lambda: counter.count(prompt, limit))
-        else:
-            length = await self._threads.on_thread(lambda: counter.measure(prompt, limit))
-        return await self._or_ask(request, length)
+        counter = await self._counter()
+        ask = counter.count if self._small(request) else counter.measure
+        length = await self._run(request, tenant, lambda means: ask(request.prompt, limit, means))
+        return await self._or_ask(request, tenant, length)
 
-    async def exact(self, request: ParsedRequest) -> PromptLength:
+    async def exact(self, request: ParsedRequest, tenant: str) -> PromptLength:
         """The whole count."""
-        counter, prompt = await self._counter(), request.prompt
-        if self._small(request):
-            length = self._threads.in_place(lambda: counter.count(prompt))
-        else:
-            length = await self._threads.on_thread(lambda: counter.count(prompt))
-        return await self._or_ask(request, length)
+        counter = await self._counter()
+        count = counter.count
+        length = await self._run(request, tenant, lambda means: count(request.prompt, None, means))
+        return await self._or_ask(request, tenant, length)
 
-    async def _or_ask(self, request: ParsedRequest, length: PromptLength) -> PromptLength:
+    async def _run(
+        self, request: ParsedRequest, tenant: str, count: Callable[[Means], PromptLength]
+    ) -> PromptLength:
+        """Where the request belongs by its size; what proves slow there moves to the slow lane."""
+        if self._small(request):
+            return self._threads.in_place(lambda: self._remembering(tenant, count, patient=True))
+        try:
+            return await self._threads.on_thread(
+                lambda: self._remembering(tenant, count, patient=False)
+            )
+        except NeedsPatience:
+            try:
+                return await self._threads.in_slow_lane(
+                    lambda: self._remembering(tenant, count, patient=True)
+                )
+            except Busy:
+                return Unverifiable("busy", transient=True)
+
+    def _remembering(
+        self, tenant: str, count: Callable[[Means], PromptLength], *, patient: bool
+    ) -> PromptLength:
+        recall = self._cache.of_tenant(tenant)
+        try:
+            return count(Means(recall, patient))
+        finally:
+            if recall is not None:
+                self._hits.inc(recall.hits)
+                self._misses.inc(recall.misses)
+
+    async def _or_ask(
+        self, request: ParsedRequest, tenant: str, length: PromptLength
+    ) -> PromptLength:
         """The engine's count where ours is missing; our reason where the engine has none either."""
         if not isinstance(length, Unverifiable) or length.reason not in ENGINE_CAN_TELL:
             return length
-        asked = await self._fallback.exact(request)
+        asked = await self._fallback.exact(request, tenant)
         has_no_oracle = isinstance(asked, Unverifiable) and asked.reason == NO_TOKENIZER
         return length if has_no_oracle else asked
 
@@ -182,16 +246,20 @@ class EngineMeasurer:
         self._prober = prober
         self._engine = engine
 
-    async def measure(self, request: ParsedRequest, limit: int | None) -> PromptLength:
+    async def measure(self, request: ParsedRequest, limit: int | None, tenant: str) -> PromptLength:
         """The byte bound of plain texts where it settles it, else the engine's count."""
         prompt = request.prompt
         if isinstance(prompt, TextPrompt):
             bound = _byte_bound(prompt)
             if limit is None or bound.longest <= limit:
                 return bound
-        return await self.exact(request)
+        return await self.exact(request, tenant)
 
-    async def exact(self, request: ParsedRequest) -> PromptLength:
+    async def exact(
+        self,
+        request: ParsedRequest,
+        tenant: str,  # noqa: ARG002
+    ) -> PromptLength:
         """The engine's count; every failure to get one is ``Unverifiable`` and says which."""
         prompt = request.prompt
         if isinstance(prompt, TokenIdPrompt):

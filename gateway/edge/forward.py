@@ -80,7 +80,8 @@ class Forwarder:
             return Shadow()
         count = prefix = None
         if isinstance(length, Bounded):
-            count = self._tasks.spawn(backend.measurer.exact(call.parsed), "shadow count")
+            counting = backend.measurer.exact(call.parsed, call.tenant.id)
+            count = self._tasks.spawn(counting, "shadow count")
         if self._checks.latency != "off" and backend.prefill.teaches(length.total):
             key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
             hashing = self._threads.on_thread(lambda: prefix_of(call.parsed, key))

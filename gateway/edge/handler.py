@@ -97,8 +97,9 @@ class Handler:
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
+        exchange.doubt = backend.doubt(parsed.prompt)
         if parsed.counts_only:
-            exchange.length = await backend.measurer.exact(parsed)
+            exchange.length = await backend.measurer.exact(parsed, tenant.id)
             decide(exchange.length, None, backend.wiring.outcomes)
             if isinstance(exchange.length, Counted):
                 return _json(exchange, 200, dialect.count_answer(exchange.length.total))
@@ -108,7 +109,7 @@ class Handler:
             backend.wiring.outcomes,
         )
         exchange.limit = limit.tokens if limit else None
-        exchange.length = await backend.measurer.measure(parsed, exchange.limit)
+        exchange.length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
         decide(exchange.length, limit, backend.wiring.outcomes)
         async with leased(runtime.limiter, tenant, parsed, exchange):
             edits = {**isolated, **dialect.edits(parsed), **salted(backend, tenant, parsed)}

@@ -51,6 +51,9 @@ class Metrics:
         self.count_seconds = make.histogram(
             "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
         )
+        self.count_cache = make.counter(
+            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        )
         self.overhead_seconds = make.histogram(
             "poolgate_overhead_seconds",
             "Time from a read request to its first byte going upstream",
@@ -66,6 +69,16 @@ class Metrics:
         self.backend_state = make.gauge(
             "poolgate_backend_state",
             "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
+            "backend",
+        )
+        self.calibration_state = make.gauge(
+            "poolgate_calibration_state",
+            "1 our counts equal the engine's, 0 not known, -1 they differ",
+            "backend",
+        )
+        self.calibration_differences = make.gauge(
+            "poolgate_calibration_differences",
+            "Samples on which our counts and the engine's differ",
             "backend",
         )
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
@@ -91,7 +104,7 @@ class Metrics:
                 self.checks.labels(check, verdict)
 
     def forget_limits(self) -> None:
-        """Drop the gauges that describe workers, before they are set anew."""
+        """Drop the gauges that describe backends and workers, before they are set anew."""
         for gauge in (
             self.prompt_limit,
             self.pool,
@@ -99,6 +112,8 @@ class Metrics:
             self.effective_limit,
             self.limit_age,
             self.backend_state,
+            self.calibration_state,
+            self.calibration_differences,
         ):
             gauge.clear()
 

@@ -130,8 +130,21 @@ def _one_worker(value: int) -> int:
     return value
 
 
+def _margin(value: object) -> object:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError("must be auto or a whole number of tokens")
+    return 0 if value == "auto" else value
+
+
 Bool = Annotated[bool, Strict(), Kind("true or false", lambda value: str(value).lower())]
 Whole = Annotated[int, Strict(), Field(ge=0), Kind("whole number")]
+Margin = Annotated[
+    int,
+    Strict(),
+    Field(ge=0),
+    BeforeValidator(_margin),
+    Kind("`auto` or whole number", lambda value: str(value) if value else "auto"),
+]
 Positive = Annotated[int, Strict(), Field(ge=1), Kind("positive whole number")]
 Workers = Annotated[Positive, AfterValidator(_one_worker)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1), Kind("number from 0 to 1", "{:g}".format)]
@@ -152,6 +165,9 @@ DurationOrZero = Annotated[
 ]
 Size = Annotated[
     int, BeforeValidator(units.size), Field(ge=1, le=2**40), Kind("size", units.size_text)
+]
+SizeOrZero = Annotated[
+    int, BeforeValidator(units.size), Field(ge=0, le=2**40), Kind("size or 0", units.size_text)
 ]
 Address = Annotated[
     units.HostPort,

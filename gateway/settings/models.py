@@ -19,12 +19,14 @@ from gateway.settings.fields import (
     DurationOrZero,
     Factor,
     KeyHash,
+    Margin,
     ModelPattern,
     Name,
     Positive,
     SaltSecret,
     Share,
     Size,
+    SizeOrZero,
     Store,
     Tokenizer,
     Url,
@@ -37,6 +39,7 @@ from gateway.settings.notices import notices
 from gateway.settings.units import HostPort
 
 DEFAULT_POLICY = "default"
+ENGINE_TOKENIZER = "engine"  # count by asking the engine
 
 
 class _Model(BaseModel):
@@ -78,6 +81,31 @@ class BackendLimit(_Model):
         return stale_after
 
 
+class Calibration(_Model):
+    """Our counts compared with the engine's own, on fixed prompts."""
+
+    every: DurationOrZero = Field(
+        default=3600.0,
+        description="How often, besides at start and whenever a worker is another process. "
+        "`0s`: never.",
+    )
+    on_difference: Literal["engine", "margin", "refuse", "ignore"] = Field(
+        default="engine",
+        description="While counts differ: let the engine count, keep a margin free, answer 503, "
+        "or only show it.",
+    )
+    margin: Margin = Field(
+        default=0,
+        description="Under `margin`, tokens kept free at least. `auto`: what the worst difference "
+        "calls for.",
+    )
+    learn_offset: Bool = Field(
+        default=False,
+        description="Where every chat differs by the same number of tokens and no text does, add "
+        "that number to our counts of chats.",
+    )
+
+
 class Backend(_Model):
     """One engine, or one router with the engines behind it."""
 
@@ -111,6 +139,10 @@ class Backend(_Model):
         "engine. Without one, the byte bound decides what it can, the engine the rest.",
     )
     limit: BackendLimit = Field(default=BackendLimit(), description="Its prompt limit.")
+    calibration: Calibration = Field(
+        default=Calibration(),
+        description="Comparing a tokenizer of ours with the engine's. None with `engine`.",
+    )
     on_disconnect: Literal["cancel", "drain"] = Field(
         default="cancel",
         description="When the client goes away: cancel the engine's request, or read its answer "
@@ -125,6 +157,11 @@ class Backend(_Model):
         description="Key of the salts, 16 characters or more. Without one it is random in each "
         "process: after a restart, and on another gateway, every prefix is cached anew.",
     )
+
+    @property
+    def counts_locally(self) -> bool:
+        """Whether a tokenizer in this process counts."""
+        return self.tokenizer not in {None, ENGINE_TOKENIZER}
 
 
 class Tenant(_Model):
@@ -276,6 +313,11 @@ class Counting(_Model):
     )
     inline_bytes: Size = Field(
         default=2**14, description="Up to this size a prompt is counted without a thread."
+    )
+    cache_bytes: SizeOrZero = Field(
+        default=2**26,
+        description="Memory for counts of text seen before, which a growing conversation sends "
+        "again and again. `0`: none.",
     )
 
 

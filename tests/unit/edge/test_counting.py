@@ -1,0 +1,209 @@
+"""Who counts where: in place, on a thread, or in the lane of prompts that take seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from assets_at_hand import TINY, store, whole_count
+from gateway.edge.counting import SLOW_LANE, LocalMeasurer, Threads
+from gateway.edge.metrics import Metrics
+from gateway.tokens.counters import EngineCounters
+from gateway.tokens.encoder import LONG_PIECE, NeedsPatience
+from gateway.tokens.recall import CountCache
+from gateway.types import (
+    AtLeast,
+    Bounded,
+    Counted,
+    ParsedRequest,
+    Prompt,
+    TextPrompt,
+    TokenIdPrompt,
+    Unverifiable,
+)
+
+INLINE = 2**14
+LONG = " ".join(f"{index} word" for index in range(20_000))
+SLOW = " " * 4_000_000  # one library call of a second or so
+
+
+def request(*texts: str, prompt: Prompt | None = None) -> ParsedRequest:
+    return ParsedRequest(
+        dialect="openai_completions",
+        path="/v1/completions",
+        raw="".join(texts).encode(),
+        body={},
+        model="m",
+        stream=False,
+        prompt=prompt or TextPrompt(texts),
+    )
+
+
+class Slow:
+    """A counter whose patient counts wait to be let go."""
+
+    def __init__(self):
+        self.go = Event()
+        self.begun = 0
+
+    def count(self, prompt, stop_at=None, means=None):
+        if not means.patient:
+            raise NeedsPatience
+        self.begun += 1
+        self.go.wait()
+        return Counted((5,))
+
+    def measure(self, prompt, limit, means=None):
+        return self.count(prompt, limit, means)
+
+
+@contextmanager
+def measuring(counters=None, cache_bytes=2**20, fallback=None):
+    executors = ThreadPoolExecutor(1, "count"), ThreadPoolExecutor(1, "slow")
+    metrics = Metrics()
+    one = LocalMeasurer(
+        counters or EngineCounters(store(), TINY),
+        Threads(*executors, INLINE, metrics),
+        CountCache(cache_bytes, b"secret"),
+        metrics,
+        lambda: None,
+        fallback,
+    )
+    try:
+        yield one, metrics
+    finally:
+        for executor in executors:
+            executor.shutdown(cancel_futures=True)
+
+
+def with_counter(counter):
+    return SimpleNamespace(loaded=lambda _engine: counter, load=lambda _engine: counter)
+
+
+def sample(metrics, name, **labels):
+    return metrics.registry.get_sample_value(name, labels) or 0
+
+
+@pytest.mark.parametrize("text", ["a few words", LONG])
+async def test_small_and_large_are_counted_the_same(text):
+    with measuring() as (one, metrics):
+        exact = Counted((whole_count(TINY, text),))
+        assert await one.exact(request(text), "a") == exact
+        assert await one.measure(request(text), exact.longest, "a") == exact
+        assert await one.measure(request(text), len(text), "a") in (
+            exact,
+            Bounded(len(text), len(text)),
+        )
+        where = "in_place" if len(text) < INLINE else "thread"
+        assert sample(metrics, "poolgate_count_seconds_count", how=where) >= 3
+        assert sample(metrics, "poolgate_count_seconds_count", how="slow_lane") == 0
+
+
+async def test_a_next_turn_is_remembered_for_its_tenant_alone():
+    with measuring() as (one, metrics):
+        for tenant, text in (("a", LONG), ("b", LONG)):
+            await one.exact(request(text), tenant)
+        assert sample(metrics, "poolgate_count_cache_total", result="hit") == 0
+        longer = LONG + " and more"
+        assert await one.exact(request(longer), "a") == Counted((whole_count(TINY, longer),))
+        assert sample(metrics, "poolgate_count_cache_total", result="hit") > 3
+
+
+async def test_nothing_is_remembered_with_no_room():
+    with measuring(cache_bytes=0) as (one, metrics):
+        for _ in range(2):
+            assert await one.exact(request(LONG), "a") == Counted((whole_count(TINY, LONG),))
+        assert sample(metrics, "poolgate_count_cache_total", result="miss") == 0
+
+
+async def test_token_ids_need_no_thread():
+    with measuring() as (one, metrics):
+        by_ids = request("1," * INLINE, prompt=TokenIdPrompt((7,), 5))
+        assert await one.measure(by_ids, 3, "a") == Counted((7,))
+        assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 1
+
+
+async def test_others_are_counted_while_one_prompt_takes_seconds():
+    """And the loop stays awake, and the lane's thread lives on."""
+    with measuring() as (one, metrics):
+        await one.exact(request(LONG), "warm")
+        slow = asyncio.ensure_future(one.measure(request(SLOW), 1000, "bad"))
+        awake, ended = 0, []
+        for index in range(5):
+            text = f"{index} {LONG}"
+            assert await one.exact(request(text), "good") == Counted((whole_count(TINY, text),))
+            ended.append(slow.done())
+            await asyncio.sleep(0.01)
+        assert not any(ended)
+        worst, last = 0.0, time.perf_counter()
+        while not slow.done():
+            await asyncio.sleep(0.005)
+            worst, last = max(worst, time.perf_counter() - last), time.perf_counter()
+            awake += 1
+        assert awake > 10
+        assert worst < 0.3  # alone on a quiet machine 0.02; a whole call would be over 0.5
+        length = await slow
+        assert isinstance(length, Counted | AtLeast)
+        assert length.longest == whole_count(TINY, SLOW)
+        assert sample(metrics, "poolgate_count_seconds_count", how="slow_lane") == 1
+        again = request("x" * (LONG_PIECE + 1))
+        assert isinstance(await one.exact(again, "bad"), Counted)
+
+
+async def test_a_bound_or_the_rest_of_the_prompt_settles_it_without_the_lane():
+    slow = Slow()
+    run = "x" * (LONG_PIECE + 1)
+    with measuring() as (one, metrics):
+        assert isinstance(await one.measure(request(run), 10 * len(run), "a"), Bounded)
+        over = await one.measure(request(f"{run} {LONG}"), 1000, "a")
+        assert isinstance(over, AtLeast)
+        assert over.longest > 1000
+        assert sample(metrics, "poolgate_count_seconds_count", how="slow_lane") == 0
+    assert slow.begun == 0
+
+
+async def test_a_full_lane_is_our_trouble_and_empties():
+    slow = Slow()
+    with measuring(with_counter(slow)) as (one, _):
+        waiting = [asyncio.ensure_future(one.exact(request(LONG), "a")) for _ in range(SLOW_LANE)]
+        while slow.begun == 0:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert await one.measure(request(LONG), 9, "a") == Unverifiable("busy", transient=True)
+        slow.go.set()
+        assert await asyncio.gather(*waiting) == [Counted((5,))] * SLOW_LANE
+        assert await one.exact(request(LONG), "a") == Counted((5,))
+
+
+async def test_who_leaves_makes_room_in_the_lane():
+    slow = Slow()
+    with measuring(with_counter(slow)) as (one, _):
+        waiting = [asyncio.ensure_future(one.exact(request(LONG), "a")) for _ in range(SLOW_LANE)]
+        while slow.begun == 0:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        waiting[-1].cancel()
+        await asyncio.wait(waiting[-1:])
+        late = asyncio.ensure_future(one.exact(request(LONG), "a"))
+        await asyncio.sleep(0.02)
+        assert not late.done()
+        slow.go.set()
+        assert await late == Counted((5,))
+        await asyncio.gather(*waiting, return_exceptions=True)
+    assert slow.begun == SLOW_LANE
+
+
+async def test_the_engine_is_asked_where_our_rendering_gives_up():
+    class Engine:
+        async def exact(self, request, tenant):
+            return Counted((11,))
+
+    gives_up = SimpleNamespace(count=lambda *_: Unverifiable("harmony"))
+    with measuring(with_counter(gives_up), fallback=Engine()) as (one, _):
+        assert await one.measure(request("a"), 9, "a") == Counted((11,))
