@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.settings.models import Backend, Policy, Settings, Tenant
+from gateway.settings.models import Backend, Calibration, Policy, Settings, Tenant
 from gateway.settings.units import duration_text, size_text
 
 _UNKNOWN: Final = {
@@ -18,6 +18,12 @@ _DISCONNECT: Final = {
     "drain": "the engine's answer is read to its end",
 }
 _MISMATCH: Final = {"flag": "the answer is recorded", "block": "the answer is withheld"}
+_DIFFERENCE: Final = {
+    "engine": "the engine counts",
+    "margin": "a margin is kept free",
+    "refuse": "prompts are refused with 503",
+    "ignore": "it is ONLY SHOWN",
+}
 _TOO_FAST: Final = {
     "off": "not checked",
     "flag": "recorded",
@@ -53,6 +59,8 @@ def _backend(backend: Backend) -> Iterator[str]:
         yield f"workers behind it: {', '.join(backend.workers)}"
     yield f"models: {', '.join(backend.models)}"
     yield f"tokens counted with: {backend.tokenizer or 'the byte bound, then the engine itself'}"
+    if backend.counts_locally:
+        yield f"these counts {_calibration(backend.calibration)}"
     yield f"longest prompt: {_longest_prompt(backend)}"
     yield (
         f"the limit is asked again every {duration_text(limit.refresh)}; "
@@ -75,6 +83,16 @@ def _longest_prompt(backend: Backend) -> str:
     if limit.max_prompt_tokens:
         text += f", and never more than {limit.max_prompt_tokens} tokens"
     return text
+
+
+def _calibration(calibration: Calibration) -> str:
+    if not calibration.every:
+        return "are NEVER compared with the engine's"
+    text = (
+        f"are compared with the engine's every {duration_text(calibration.every)}; "
+        f"where they differ, {_DIFFERENCE[calibration.on_difference]}"
+    )
+    return text + (", and a constant offset of chats is learnt" * calibration.learn_offset)
 
 
 def _cache(backend: Backend) -> str:

@@ -10,6 +10,13 @@ BACKEND: dict[str, Any] = {"name": "a", "url": "http://h:1"}
 DIGEST = "0d3c2f4a5b6978e1f2034cd56ab79e80f1a2b3c4d5e6f708192a3b4c5d6e7f80"
 
 
+COUNTED: dict[str, Any] = {"tokenizer": "qwen3"}
+
+
+def calibrated(**calibration: Any) -> dict[str, Any]:
+    return {**COUNTED, "calibration": calibration}
+
+
 def explained(backend: dict[str, Any] | None = None, **sections: Any) -> str:
     written = {"backends": [BACKEND | (backend or {})], **sections}
     return explain(parse(written, NoSecrets()))
@@ -46,6 +53,12 @@ def test_one_url_explained() -> None:
         ({"limit": {"when_unknown": "allow"}}, "prompts are FORWARDED without a check of length"),
         ({"limit": {"when_uncountable": "allow"}}, "are FORWARDED without a count"),
         ({"limit": {"allow_truncating_engine": True}}, "is served ALL THE SAME"),
+        (COUNTED, "are compared with the engine's every 1h; where they differ, the engine counts"),
+        (calibrated(every="2h", on_difference="margin"), "every 2h; where they differ, a margin"),
+        (calibrated(on_difference="refuse"), "prompts are refused with 503"),
+        (calibrated(on_difference="ignore"), "it is ONLY SHOWN"),
+        (calibrated(learn_offset=True), "and a constant offset of chats is learnt"),
+        (calibrated(every="0s"), "these counts are NEVER compared with the engine's"),
         ({"on_disconnect": "drain"}, "the engine's answer is read to its end"),
         ({"cache_salt": "off"}, "prefix cache: SHARED between tenants"),
         ({"salt_secret": "x" * 16}, "salts kept over restarts"),
@@ -55,6 +68,11 @@ def test_one_url_explained() -> None:
 )
 def test_each_choice_of_a_backend_is_said(backend: dict[str, Any], sentence: str) -> None:
     assert sentence in explained(backend)
+
+
+@pytest.mark.parametrize("tokenizer", [{}, {"tokenizer": "engine"}])
+def test_counts_of_the_engine_are_not_compared_with_it(tokenizer: dict[str, Any]) -> None:
+    assert "compared with the engine's" not in explained(tokenizer)
 
 
 @pytest.mark.parametrize(
