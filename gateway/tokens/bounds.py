@@ -37,7 +37,8 @@ the signs or white space before them.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Collection, Iterable, Mapping
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ from numpy.typing import NDArray
 
 Pair = tuple[int, int]
 
+NFC_GROWTH = 3  # UTF-8 bytes of the NFC form to those of the text, at most (Unicode UAX #15)
+PART_CHARS = 1 << 13  # at least so much is taken to be out of NFC where a character is
 BLOCK_BYTES = 1 << 17  # what is looked at in one go: fits the processor's second cache
 SIXTHS = 6
 THIRD, HALF, TWO_THIRDS = 2, 3, 4  # what a place counts, in sixths of a token
@@ -82,6 +85,39 @@ _CONTRACTED = b"sdmtlvrSDMTLVR"  # how a contraction can go on in ASCII
 _CONTINUATION = range(0x80, 0xC0)
 _LEADS_OF_2_OR_3 = range(0xC2, 0xF0)
 _LONGEST_RUN = 512  # spaces; no vocabulary at hand has a longer token
+
+
+def tokens_at_most(text: str, savings: Savings | None, *, composes: bool, limit: int | None) -> int:
+    """A number of tokens that the text cannot exceed; savings are left out within ``limit``.
+
+    Every token stands for at least one byte of the normalised text. ``composes``: that is NFC.
+    It changes nothing in a text that is in NFC, nor in any part of it, and else lets it grow to
+    three times the bytes (U+1D1C0 reaches it). It changes nothing across a line feed either,
+    which composes with nothing, so only parts that are not in NFC are charged with the growth.
+
+    Raises:
+        UnicodeEncodeError: a lone surrogate.
+    """
+    if not composes or unicodedata.is_normalized("NFC", text):
+        data = text.encode()
+        if savings is None or (limit is not None and len(data) <= limit):
+            return len(data)
+        return len(data) - savings.of(data)
+    return sum(
+        tokens_at_most(part, savings, composes=False, limit=None)
+        if unicodedata.is_normalized("NFC", part)
+        else NFC_GROWTH * len(part.encode())
+        for part in _parts(text)
+    )
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text cut after line feeds."""
+    start = 0
+    while (end := text.find("\n", start + PART_CHARS) + 1) > 0:
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from gateway.tokens.anchors import UNCUT, Cutter
-from gateway.tokens.bounds import Savings
+from gateway.tokens.bounds import Savings, tokens_at_most
 from gateway.tokens.recall import Recall
 
 LONG_PIECE = 131_072  # characters; a longer one without a safe cut can be seconds in one call
-NFC_GROWTH = 3  # UTF-8 bytes of the NFC form to those of the text, at most (Unicode UAX #15)
 
 
 class UncountableText(Exception):
@@ -122,24 +120,23 @@ class Encoder:
     ) -> int | None:
         """A number of tokens the text cannot exceed, without tokenising; None: no such bound.
 
-        Every token stands for at least one byte of the normalised text, and ``savings`` knows
-        places where it stands for more; they are looked at unless the bytes are within ``limit``.
-        Of the normalisers only NFC has a known effect: none on a text in NFC already, nor on any
-        part of it, and else at most a growth to three times the bytes (U+1D1C0 reaches it). A
-        lone surrogate has no bytes, hence no bound.
+        That is its bytes where they are within ``limit``, else less (``gateway.tokens.bounds``).
+        Of the normalisers only NFC has a known effect. A lone surrogate has no bytes, hence no
+        bound.
         """
         if self.growth is Growth.UNKNOWN:
             return None
+        added = self.added_per_text if add_special_tokens else 0
         try:
-            data = text.encode()
+            bound = tokens_at_most(
+                text,
+                self.savings,
+                composes=self.growth is Growth.NFC,
+                limit=None if limit is None else limit - added,
+            )
         except UnicodeEncodeError:
             return None
-        bound = len(data) + (self.added_per_text if add_special_tokens else 0)
-        if self.growth is Growth.NFC and not unicodedata.is_normalized("NFC", text):
-            return bound + (NFC_GROWTH - 1) * len(data)
-        if self.savings is None or (limit is not None and bound <= limit):
-            return bound
-        return bound - self.savings.of(data)
+        return bound + added
 
     def _count_piece(self, piece: str, means: Means) -> int | None:
         """Remembered or counted; None where that takes more patience than there is."""

@@ -160,3 +160,17 @@ def test_measure_is_settled_by_what_is_saved() -> None:
     assert isinstance(settled, Bounded)
     assert settled.longest <= size - 100
     assert isinstance(one.measure(prompt, size // 2), Counted)
+
+
+def test_only_the_lines_out_of_nfc_are_charged_with_its_growth() -> None:
+    calm = "the best of times\n" * 2000
+    bound = encoder(TINY).upper_bound(calm + "e\u0301\n" + calm)
+    assert bound is not None
+    assert encoder(TINY).count(calm + "e\u0301\n" + calm) <= bound < 2.7 * len(calm)
+    assert encoder(TINY).upper_bound("x\u0958" * 50) == 12 * 50
+
+
+def test_growing_characters_without_a_line_feed_are_charged_whole() -> None:
+    text = "\U0001d1c0" * 4000
+    bound = encoder(TINY).upper_bound(text)
+    assert bound == 3 * len(text.encode()) >= encoder(TINY).count(text)
