@@ -271,12 +271,18 @@ class Pair:
 
 
 @asynccontextmanager
-async def gateway_before(engine: Engine, *, uncountable: str = "refuse") -> AsyncIterator[Pair]:
-    """``uncountable``: what becomes of prompts the gateway cannot count."""
+async def gateway_before(
+    engine: Engine, *, uncountable: str = "refuse", calibration: Mapping[str, Any] | None = None
+) -> AsyncIterator[Pair]:
+    """``uncountable``: what becomes of prompts the gateway cannot count.
+
+    Not calibrated unless asked for: the tap counts what the engine is asked for a client.
+    """
     limit = {"refresh": REFRESH, "stale_after": REFRESH, "when_uncountable": uncountable}
     app = App()
     async with tapped(engine.url) as tap:
         backend = {"name": "live", "url": tap.url, "tokenizer": TOKENIZER, "limit": limit}
+        backend["calibration"] = calibration or {"every": "0s"}
         settings = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": [backend]}
         try:
             await app.start(parse(settings, NoSecrets()))

@@ -39,3 +39,19 @@ def test_no_usage_at_all_is_unverifiable_and_never_ok():
 
 def test_an_engine_that_reports_only_the_first_prompt_of_a_batch():  # llama.cpp capture
     assert verdict(Counted((3, 2)), 3, first_only=True) == (Verdict.OK, "", False)
+
+
+@pytest.mark.parametrize(
+    ("ours", "returned", "expected"),
+    [
+        (Counted((15,)), 15, (Verdict.OK, "", False)),
+        (Counted((15,)), 16, (Verdict.UNVERIFIABLE, "differs", False)),
+        (Counted((100,)), 49, (Verdict.MISMATCH, "under_half", True)),
+        (Bounded(400, 400), 401, (Verdict.UNVERIFIABLE, "differs", False)),
+        (Bounded(400, 400), 100, (Verdict.UNVERIFIABLE, "only_bounded", False)),
+        (AtLeast(1000), 400, (Verdict.MISMATCH, "under_half", True)),
+        (Unverifiable("image"), 5, (Verdict.UNVERIFIABLE, "image", False)),
+    ],
+)
+def test_a_count_in_doubt_proves_nothing_but_a_suspect(ours, returned, expected):
+    assert verdict(ours, returned, doubt="differs") == expected

@@ -51,6 +51,16 @@ def test_a_word_is_not_kept_past_its_time():
     assert isinstance(one.capacity_for("m"), c.Unknown)
 
 
+def test_what_a_calibration_keeps_free_is_off_the_limit_at_once():
+    one, discovery, _ = backend()
+    discovery.snapshot = seen(100)
+    assert one.capacity_for("m").tokens == 100
+    one.calibrator = SimpleNamespace(margin=lambda limit: limit // 4)
+    assert one.capacity_for("m").tokens == one.capacity().tokens == 75
+    discovery.snapshot = c.Snapshot()
+    assert isinstance(one.capacity_for("m"), c.Unknown)
+
+
 def test_names_from_requests_do_not_pile_up():
     one, discovery, _ = backend()
     discovery.snapshot = seen(100)
