@@ -106,8 +106,9 @@ class Calibrator:
             return None
         if self.consequence is OnDifference.MARGIN:
             return "differs"
-        awaited = self._policy.every and self._engine_is_new
-        return "calibrating" if awaited and self._policy.on_difference == "margin" else None
+        if self._policy.on_difference is not OnDifference.MARGIN or not self._policy.every:
+            return None
+        return "calibrating" if self._engine_is_new else None
 
     def margin(self, limit: int) -> int:
         """Tokens kept free below ``limit`` because counts differ."""

@@ -335,6 +335,24 @@ async def test_an_engine_in_trouble_is_left_in_peace():
             assert sum("/tokenize" in line for line in asked) == 3
 
 
+async def test_one_that_fell_silent_is_asked_again_before_the_hour_is_over(monkeypatch):
+    monkeypatch.setattr("gateway.edge.calibration.RETRY", 0.1)
+    async with RawEngine().running() as engine:
+        ordinary = engine.probe
+
+        async def busy(request, wire):
+            if "/tokenize" in request.line:
+                wire.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+            else:
+                await ordinary(request, wire)
+
+        engine.probe, engine.counts = busy, our_count
+        async with gateway_for(engine.url, backend=calibrated()) as app:
+            assert (await first_calibration(app)).state is State.UNANSWERED
+            engine.probe = ordinary
+            await until(lambda: calibrator_of(app).found.state is State.EXACT)
+
+
 async def test_an_endpoint_that_counts_something_else_does_not_take_over():
     async with RawEngine().running() as engine:  # 10 tokens, whatever it is asked
         async with gateway_for(engine.url, backend=calibrated()) as app:
