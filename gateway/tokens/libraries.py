@@ -193,9 +193,8 @@ def _fast_ids(tokenizer: Any) -> Callable[[str], Sequence[int]]:
 
 def _fast_length(tokenizer: Any) -> Callable[[str], int]:
     def length(text: str) -> int:
-        # Four bytes an id in one buffer: no list is built, and the GIL is free during the call.
-        ids, _offsets = tokenizer.encode_batch_flat([text], add_special_tokens=False)
-        return len(ids) // 4
+        # The ids stay with the library: no list or buffer of them is made while holding the GIL.
+        return len(tokenizer.encode(text, add_special_tokens=False))
 
     return length
 
