@@ -88,6 +88,7 @@ def apart(tokens: Sequence[str]) -> list[str]:
     beginnings = {token[:length] for token in tokens for length in range(1, len(token))}
     endings = {token[length:] for token in tokens for length in range(1, len(token))}
     together = "\0".join(tokens)
+    known = frozenset(tokens)
     return [
         token
         for token in tokens
@@ -95,12 +96,16 @@ def apart(tokens: Sequence[str]) -> list[str]:
         and not any(token[:length] in endings for length in range(1, len(token)))
         and not any(token[length:] in beginnings for length in range(1, len(token)))
         and together.count(token) == 1
-        and not _holds_another(token, tokens)
+        and not any(part in known for part in _inner(token))
     ]
 
 
-def _holds_another(token: str, tokens: Sequence[str]) -> bool:
-    return any(other in token for other in tokens if other and other != token)
+def _inner(token: str) -> Iterator[str]:
+    """Every part of it but the whole."""
+    for start in range(len(token)):
+        for end in range(start + 1, len(token) + 1):
+            if end - start < len(token):
+                yield token[start:end]
 
 
 def anchor_pattern(tokens: Collection[str]) -> re.Pattern[str] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assets_at_hand import EVERY_HF_TOKENIZER, encoder, template, whole_count
+from assets_at_hand import EVERY_HF_TOKENIZER, TINY, encoder, template, whole_count
 from gateway.tokens.encoder import Means
 from gateway.tokens.recall import CountCache
 from gateway.tokens.template import ChatTemplate, TemplateRefused
@@ -20,6 +20,10 @@ from gateway.types import TemplateCall
 
 TEMPLATES = sorted((Path(__file__).parents[2] / "data" / "templates").glob("*.jinja"))
 TURNS = 30
+WITH_TEMPLATES = [
+    TINY,
+    *(pytest.param(name, marks=pytest.mark.assets) for name in ("qwen3", "deepseek_v3")),
+]
 TOOL = {
     "type": "function",
     "function": {
@@ -89,9 +93,9 @@ def variants(index: int) -> Iterator[tuple[str, TemplateCall]]:
 
 
 @cache
-def rendered(path: Path) -> list[tuple[str, str]]:
-    """Every variant of every turn that the template takes."""
-    chat = template(override=path)
+def rendered(path: Path | str) -> list[tuple[str, str]]:
+    """Every variant of every turn that the template takes: one of a file, or a tokenizer's own."""
+    chat = template(path) if isinstance(path, str) else template(override=path)
     return [pair for index in range(TURNS) for pair in _taken(chat, index)]
 
 
@@ -106,9 +110,17 @@ def _taken(chat: ChatTemplate, index: int) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("tokenizer", EVERY_HF_TOKENIZER)
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
 def test_every_turn_counts_as_a_whole(path: Path, tokenizer: str) -> None:
+    check_turns(rendered(path), tokenizer)
+
+
+@pytest.mark.parametrize("name", WITH_TEMPLATES)
+def test_every_turn_of_a_tokenizers_own_template_counts_as_a_whole(name: str) -> None:
+    check_turns(rendered(name), name)
+
+
+def check_turns(texts: list[tuple[str, str]], tokenizer: str) -> None:
     remembered = CountCache(2**22, b"secret")
     one, hits = encoder(tokenizer), 0
-    texts = rendered(path)
     assert len(texts) >= 2 * TURNS - 2
     for _, text in texts:
         recall = remembered.of_tenant("a")
@@ -130,7 +142,7 @@ def test_a_turn_costs_its_new_text(name: str) -> None:
     """Also where a template renders the last answer otherwise than those before it."""
     [path] = [path for path in TEMPLATES if path.stem == name]
     remembered, counted = CountCache(2**22, b"secret"), []
-    one = encoder("poolgate-tiny")
+    one = encoder(TINY)
     for text in [text for variant, text in rendered(path) if variant == "system"]:
         recall = remembered.of_tenant("a")
         assert recall is not None
