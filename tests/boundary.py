@@ -127,6 +127,8 @@ def _responses(rng: random.Random, filling: str) -> dict[str, Any]:
     body: dict[str, Any] = {"input": filling, "max_output_tokens": 1}
     if rng.random() < 0.5:
         body["instructions"] = text(rng, 3)
+    if rng.random() < 0.2:
+        body["tools"] = [{"type": "function", **TOOL["function"]}]
     if rng.random() < 0.4:
         body["input"] = [{"role": "user", "content": [{"type": "input_text", "text": filling}]}]
     return body

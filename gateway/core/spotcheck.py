@@ -21,6 +21,7 @@ from gateway.types import (
 )
 
 CHECK = "prompt_tokens"
+BOUND = "bound"
 # A returned count under half of ours is no drift of a template: something else was computed.
 SUSPECT_SHARE = 0.5
 
@@ -61,6 +62,17 @@ def _judge(ours: PromptLength, usage: Usage | None, *, first_only: bool) -> Chec
             return CheckResult(CHECK, Verdict.UNVERIFIABLE, "not_counted", longest, returned)
         case Unverifiable(reason):
             return CheckResult(CHECK, Verdict.UNVERIFIABLE, reason, None, returned)
+
+
+def judge_bound(bound: Bounded, counted: PromptLength) -> CheckResult:
+    """Did the bound by which a prompt was admitted hold? A proof that fails must not stay unseen."""
+    if not isinstance(counted, Counted):
+        return CheckResult(BOUND, Verdict.UNVERIFIABLE, "not_counted", bound.longest)
+    if counted.longest > bound.longest or counted.total > bound.total:
+        return CheckResult(
+            BOUND, Verdict.MISMATCH, "below_count", bound.longest, counted.longest, True
+        )
+    return CheckResult(BOUND, Verdict.OK, "", bound.longest, counted.longest)
 
 
 def _compare(expected: int, returned: int) -> CheckResult:

@@ -130,8 +130,13 @@ class Inspection:
             self._act(result, withhold=withhold)
 
     async def _length(self) -> PromptLength:
-        if self._shadow.count is not None:
+        bound = self._exchange.length
+        if self._shadow.count is not None and isinstance(bound, Bounded):
             self._exchange.length = await self._shadow.count
+            result = spotcheck.judge_bound(bound, self._exchange.length)
+            self._exchange.checks.append(result)
+            if result.suspect:
+                self._act(result, withhold=False)
         assert self._exchange.length is not None  # noqa: S101 - admission ran first
         return self._exchange.length
 

@@ -9,7 +9,7 @@ from gateway.core import latency, spotcheck
 from gateway.types import Verdict
 
 # A counter that appears at 1 hides its first event from increase(): these appear at 0.
-CHECKS = (spotcheck.CHECK, latency.CHECK)
+CHECKS = (spotcheck.CHECK, spotcheck.BOUND, latency.CHECK)
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

@@ -214,9 +214,9 @@ def from_responses(body: Body, *, inline_system: bool) -> Chat:
     messages = _merged_assistants(messages)
     if not inline_system:
         messages = _leading_system(messages)
-    shown = ("name", "description", "parameters", "strict")
+    shown = ("name", "description", "parameters")
     tools = [
-        {"function": {key: tool.get(key) for key in shown}}
+        {"function": {key: tool.get(key) for key in shown} | {"strict": bool(tool.get("strict"))}}
         for tool in body.get("tools") or ()
         if tool.get("type") == "function"
     ]

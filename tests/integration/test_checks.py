@@ -144,6 +144,7 @@ async def test_a_bound_admits_and_the_exact_count_follows_in_the_shadow():
         assert headers["x-poolgate-prompt-tokens"].startswith("<=")
         await settled(live.app)
         assert checked(live.app, "prompt_tokens", "ok") == 1
+        assert checked(live.app, "bound", "ok") == 1
 
 
 LEAKY = SimulateSettings(

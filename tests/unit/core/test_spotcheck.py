@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.spotcheck import judge_prompt_tokens
+from gateway.core.spotcheck import judge_bound, judge_prompt_tokens
 from gateway.types import AtLeast, Bounded, Counted, Unverifiable, Usage, Verdict
 
 
@@ -31,6 +31,21 @@ def verdict(ours, returned, **more):
 )
 def test_verdicts(ours, returned, expected):
     assert verdict(ours, returned) == expected
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        (Counted((40, 60)), Verdict.OK),
+        (Counted((40, 61)), Verdict.MISMATCH),
+        (Counted((60, 60)), Verdict.MISMATCH),
+        (Unverifiable("busy"), Verdict.UNVERIFIABLE),
+    ],
+)
+def test_a_bound_below_the_count_is_never_missed(counted, expected):
+    result = judge_bound(Bounded(60, 100), counted)
+    assert result.verdict is expected
+    assert result.suspect is (expected is Verdict.MISMATCH)
 
 
 def test_no_usage_at_all_is_unverifiable_and_never_ok():
