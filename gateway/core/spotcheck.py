@@ -65,7 +65,7 @@ def _judge(ours: PromptLength, usage: Usage | None, *, first_only: bool) -> Chec
 
 
 def judge_bound(bound: Bounded, counted: PromptLength) -> CheckResult:
-    """Did the bound by which a prompt was admitted hold? A proof that fails must not stay unseen."""
+    """Did the bound by which a prompt was admitted hold? A false proof must not stay unseen."""
     if not isinstance(counted, Counted):
         return CheckResult(BOUND, Verdict.UNVERIFIABLE, "not_counted", bound.longest)
     if counted.longest > bound.longest or counted.total > bound.total:

@@ -308,7 +308,7 @@ def _plain_bpe(model: Mapping[str, Any]) -> bool:
                 "dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"
             )
         )
-        and all(symbol in model["vocab"] for symbol in _symbols())
+        and all(symbol in model["vocab"] for symbol in byte_symbols())
     )  # fmt: skip
 
 
@@ -333,14 +333,14 @@ def _isolates(split: Mapping[str, Any]) -> bool:
 
 def _byte_merges(merges: Iterable[str | list[str]]) -> Iterable[Pair]:
     """The merges of two single bytes, from their printable symbols."""
-    byte_of = {symbol: byte for byte, symbol in enumerate(_symbols())}
+    byte_of = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
     for merge in merges:
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if len(pair) == 2 and pair[0] in byte_of and pair[1] in byte_of:
             yield byte_of[pair[0]], byte_of[pair[1]]
 
 
-def _symbols() -> list[str]:
+def byte_symbols() -> list[str]:
     """GPT-2's printable character of each byte: itself, or one of those from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in printable]
