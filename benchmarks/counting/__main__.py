@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.counting import once, report, texts, tightness, under_bound
 from benchmarks.proxy import machine
+from benchmarks.proxy.publish import placed
 from benchmarks.proxy.rig import NATIVE, ROOT
 from gateway.tokens.assets import AssetStore
 from gateway.tokens.libraries import load_encoder
@@ -81,6 +82,12 @@ def _compare(tokenizer: str, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
+def publish(run: Path, page: Path) -> None:
+    """The run's tables between the page's markers."""
+    _, _, tables = report.markdown(json.loads(run.read_text())).partition("\n")
+    page.write_text(placed(page.read_text(), tables.replace("\n## ", "\n### ")))
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -90,7 +97,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--http-seconds", type=float, default=3.0, help="a peer and round")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument(
+        "--publish", action="store_true", help="measure nothing: put the last run into the docs"
+    )
     options = parser.parse_args()
+    if options.publish:
+        publish(options.out / "counting.json", ROOT / "docs/performance-counting.md")
+        return 0
     about = machine.describe()
     has_rig = (NATIVE / "load").exists()
     run = {

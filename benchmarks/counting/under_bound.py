@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.proxy import peers, reference
 from benchmarks.proxy.rig import Child, Cores, FakeEngine, Load, call, free_port, wait_for
 from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_body
@@ -32,7 +34,11 @@ def steps() -> dict[str, float]:
     raw = chat_body(SIZE_NAME, SIZE).data
     parsed = dialect.parse(CHAT_PATH, raw)
     counter = EngineCounters(AssetStore.open(), "qwen3").load("sglang")
-    edits = {**isolation.isolation_edits(parsed.body), **dialect.edits(parsed)}
+    edits = {
+        **isolation.isolation_edits(parsed.body),
+        **dialect.edits(parsed),
+        "cache_salt": msgspec.Raw(msgspec.json.encode("0" * 64)),
+    }
     calls: dict[str, Callable[[], object]] = {
         "parse": lambda: dialect.parse(CHAT_PATH, raw),
         "render and bound": lambda: counter.measure(parsed.prompt, LIMIT),
