@@ -61,7 +61,9 @@ ENGINE_CAN_TELL = frozenset(
 NORMALISER_GROWTH = 11
 SPECIAL_TOKENS = 16
 
-SLOW_LANE = 8  # prompts that may be in the slow lane at once, the one being counted included
+# Prompts that may be in the slow lane at once, the one being counted included.
+SLOW_LANE = 8
+SLOW_LANE_OF_ONE = 4  # of one tenant's
 
 
 class LocalCounter(Protocol):
@@ -107,7 +109,7 @@ class Measurer(Protocol):
 
 
 class Busy(Exception):
-    """The slow lane is full."""
+    """The slow lane has no room for this tenant."""
 
 
 class Threads:
@@ -118,7 +120,7 @@ class Threads:
     ) -> None:
         self._executor = executor
         self._slow = slow
-        self._in_slow_lane: list[Future[PromptLength]] = []
+        self._in_slow_lane: list[tuple[str, Future[PromptLength]]] = []
         self.inline_bytes = inline_bytes
         self._in_place = metrics.count_seconds.labels("in_place")
         self._on_thread = metrics.count_seconds.labels("thread")
@@ -134,17 +136,20 @@ class Threads:
         with self._on_thread.time():
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    async def in_slow_lane(self, work: Callable[[], PromptLength]) -> PromptLength:
-        """Run on the executor for work of seconds. Raises ``Busy`` where too much waits there.
+    async def in_slow_lane(self, tenant: str, work: Callable[[], PromptLength]) -> PromptLength:
+        """Run on the executor for work of seconds.
+
+        Raises ``Busy`` where too much waits there, or too much of this tenant's.
 
         Cancelled, it is taken from the queue; work that has begun runs to its end.
         """
-        self._in_slow_lane = [future for future in self._in_slow_lane if not future.done()]
-        if len(self._in_slow_lane) >= SLOW_LANE:
+        self._in_slow_lane = [entry for entry in self._in_slow_lane if not entry[1].done()]
+        of_tenant = sum(owner == tenant for owner, _ in self._in_slow_lane)
+        if len(self._in_slow_lane) >= SLOW_LANE or of_tenant >= SLOW_LANE_OF_ONE:
             raise Busy
         with self._in_lane.time():
             future = self._slow.submit(work)
-            self._in_slow_lane.append(future)
+            self._in_slow_lane.append((tenant, future))
             return await asyncio.wrap_future(future)
 
 
@@ -198,7 +203,7 @@ class LocalMeasurer:
         except NeedsPatience:
             try:
                 return await self._threads.in_slow_lane(
-                    lambda: self._remembering(tenant, count, patient=True)
+                    tenant, lambda: self._remembering(tenant, count, patient=True)
                 )
             except Busy:
                 return Unverifiable("busy", transient=True)

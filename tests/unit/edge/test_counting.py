@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from assets_at_hand import TINY, store, whole_count
-from gateway.edge.counting import SLOW_LANE, LocalMeasurer, Threads
+from gateway.edge.counting import SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
 from gateway.edge.metrics import Metrics
 from gateway.tokens.counters import EngineCounters
 from gateway.tokens.encoder import LONG_PIECE, NeedsPatience
@@ -56,7 +56,7 @@ class Slow:
         if not means.patient:
             raise NeedsPatience
         self.begun += 1
-        self.go.wait()
+        self.go.wait(timeout=20)
         return Counted((5,))
 
     def measure(self, prompt, limit, means=None):
@@ -168,31 +168,49 @@ async def test_a_bound_or_the_rest_of_the_prompt_settles_it_without_the_lane():
     assert slow.begun == 0
 
 
+def start(one, tenant):
+    return asyncio.ensure_future(one.exact(request(LONG), tenant))
+
+
+async def in_lane(one, slow, count):
+    """So many have reached the lane, and one of them is being counted."""
+    async with asyncio.timeout(10):
+        while not slow.begun or len(one._threads._in_slow_lane) < count:
+            await asyncio.sleep(0.001)
+
+
 async def test_a_full_lane_is_our_trouble_and_empties():
     slow = Slow()
     with measuring(with_counter(slow)) as (one, _):
-        waiting = [asyncio.ensure_future(one.exact(request(LONG), "a")) for _ in range(SLOW_LANE)]
-        while slow.begun == 0:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.02)
-        assert await one.measure(request(LONG), 9, "a") == Unverifiable("busy", transient=True)
+        waiting = [start(one, "ab"[place % 2]) for place in range(SLOW_LANE)]
+        await in_lane(one, slow, SLOW_LANE)
+        assert await one.measure(request(LONG), 9, "c") == Unverifiable("busy", transient=True)
         slow.go.set()
         assert await asyncio.gather(*waiting) == [Counted((5,))] * SLOW_LANE
         assert await one.exact(request(LONG), "a") == Counted((5,))
 
 
+async def test_one_tenant_cannot_fill_the_lane():
+    slow = Slow()
+    with measuring(with_counter(slow)) as (one, _):
+        waiting = [start(one, "a") for _ in range(SLOW_LANE_OF_ONE)]
+        await in_lane(one, slow, SLOW_LANE_OF_ONE)
+        assert await one.exact(request(LONG), "a") == Unverifiable("busy", transient=True)
+        waiting.append(start(one, "b"))
+        await in_lane(one, slow, SLOW_LANE_OF_ONE + 1)
+        slow.go.set()
+        assert await asyncio.gather(*waiting) == [Counted((5,))] * len(waiting)
+
+
 async def test_who_leaves_makes_room_in_the_lane():
     slow = Slow()
     with measuring(with_counter(slow)) as (one, _):
-        waiting = [asyncio.ensure_future(one.exact(request(LONG), "a")) for _ in range(SLOW_LANE)]
-        while slow.begun == 0:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.02)
+        waiting = [start(one, "ab"[place % 2]) for place in range(SLOW_LANE)]
+        await in_lane(one, slow, SLOW_LANE)
         waiting[-1].cancel()
         await asyncio.wait(waiting[-1:])
-        late = asyncio.ensure_future(one.exact(request(LONG), "a"))
-        await asyncio.sleep(0.02)
-        assert not late.done()
+        late = start(one, "b")
+        await in_lane(one, slow, SLOW_LANE)
         slow.go.set()
         assert await late == Counted((5,))
         await asyncio.gather(*waiting, return_exceptions=True)
