@@ -20,7 +20,7 @@ def markdown(run: Mapping[str, Any]) -> str:
             f"{machine['cpu']}, {machine['cores']} cores"
             f"{' (virtual)' if machine['virtual'] else ''}, "
             f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, "
-            f"load {machine['load_average_before']:.2f} before.",
+            f"load {machine['load_average_before']:.2f} before; priority {run['priority']}.",
             "Versions: " + ", ".join(f"{k} {v}" for k, v in run["versions"].items()) + ".",
             "",
             f"## Over the limit: 4 MB, limit {run['limit']:,}",
