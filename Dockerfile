@@ -1,5 +1,5 @@
 # The gateway as a small non-root image. Build context: the repository.
-FROM python:3.13-slim AS build
+FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md CHANGELOG.md LICENSE ./
 COPY gateway gateway
@@ -8,7 +8,7 @@ COPY tokenizers/poolgate-tiny tokenizers/poolgate-tiny
 RUN python -m venv /opt/poolgate \
  && /opt/poolgate/bin/pip install --no-cache-dir -c constraints.txt .
 
-FROM python:3.13-slim
+FROM python:3.11-slim
 RUN useradd --system --uid 10001 --no-create-home poolgate
 COPY --from=build /opt/poolgate /opt/poolgate
 COPY config/poolgate.yaml /etc/poolgate/poolgate.yaml
