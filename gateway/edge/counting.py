@@ -195,7 +195,8 @@ class LocalMeasurer:
     ) -> PromptLength:
         """Where the request belongs by its size; what proves slow there moves to the slow lane."""
         if self._small(request):
-            return self._threads.in_place(lambda: self._remembering(tenant, count, patient=True))
+            # Remembering costs a small prompt more than counting it again.
+            return self._threads.in_place(lambda: count(FREELY))
         try:
             return await self._threads.on_thread(
                 lambda: self._remembering(tenant, count, patient=False)
