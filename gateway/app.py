@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 from concurrent.futures import ThreadPoolExecutor
@@ -292,11 +293,9 @@ def _check_policy(integrity: written.Integrity) -> CheckPolicy:
 
 async def _first_round(backends: tuple[Backend, ...]) -> None:
     """Give engines that are up a moment to tell their limits; those that are not may come later."""
-    deadline = asyncio.get_running_loop().time() + FIRST_ROUND
-    while asyncio.get_running_loop().time() < deadline:
-        if all(backend.discovery.asked for backend in backends):
-            return
-        await asyncio.sleep(0.01)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_ROUND):
+            await asyncio.gather(*(backend.discovery.next_round() for backend in backends))
 
 
 def _started(part: T | None) -> T:
@@ -308,16 +307,22 @@ def _started(part: T | None) -> T:
 async def _load_counters(settings: Settings, root: Path | None) -> dict[str, EngineCounters]:
     """The local tokenizer of each backend that has one, loaded and self-tested on a thread.
 
-    Raises ``SettingsError`` naming the backends whose tokenizer cannot be used.
+    Backends that name the same one share it. Raises ``SettingsError`` naming the backends whose
+    tokenizer cannot be used.
     """
     counters: dict[str, EngineCounters] = {}
+    shared: dict[str, EngineCounters] = {}
     problems = []
     for place, backend in enumerate(settings.backends):
         if backend.tokenizer is None or not backend.counts_locally:
             continue
         try:
-            counters[backend.name] = await asyncio.to_thread(
-                _load_counter, root, backend.tokenizer, backend.engine
+            counters[backend.name] = shared[backend.tokenizer] = await asyncio.to_thread(
+                _load_counter,
+                shared.get(backend.tokenizer),
+                root,
+                backend.tokenizer,
+                backend.engine,
             )
         except AssetError as error:
             problems.append(Problem(f"backends[{place}].tokenizer", str(error)))
@@ -326,7 +331,9 @@ async def _load_counters(settings: Settings, root: Path | None) -> dict[str, Eng
     return counters
 
 
-def _load_counter(root: Path | None, reference: str, engine: str) -> EngineCounters:
-    counters = EngineCounters(AssetStore.open(root), reference)
+def _load_counter(
+    shared: EngineCounters | None, root: Path | None, reference: str, engine: str
+) -> EngineCounters:
+    counters = shared or EngineCounters(AssetStore.open(root), reference)
     counters.load("openai" if engine == "auto" else engine)
     return counters

@@ -60,7 +60,6 @@ class Discovery:
         self.snapshot = capacity.Snapshot()
         self.engine: Engine | None = self._named
         self.router: Router | None = None
-        self.asked = False  # whether a first round is over
         self._without_router = 0  # rounds since the router last told
 
     async def run(self) -> None:
@@ -113,7 +112,6 @@ class Discovery:
         self.snapshot = capacity.observe(
             self.snapshot, capacity.Round(words, complete), self._clock()
         )
-        self.asked = True
         self._round_over.set()
         self._round_over = asyncio.Event()
 

@@ -98,7 +98,7 @@ class Traits:
     ``usage_first_only``: usage covers only the first prompt of a batch and the first choice.
     ``closes_after_stream``: it hangs up after a streamed answer without saying so beforehand.
     ``salt_fields``: dialect -> the request field that salts the prefix cache, where it has one.
-    ``request_id_field``: dialect -> the request field that carries our request id.
+    ``salt_max_chars``: the longest salt it takes.
     """
 
     usage_first_only: bool = False
