@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -83,3 +85,23 @@ async def engine():
 async def http():
     async with aiohttp.ClientSession() as session:
         yield session
+
+
+async def begin(app, body, path="/v1/chat/completions"):
+    """Send a request on a connection of its own and read nothing yet: its reader and writer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
+    payload = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + payload)
+    return reader, writer
+
+
+async def raw_call(app, body, path="/v1/chat/completions"):
+    """The bytes a client sees, to the end of its connection."""
+    reader, writer = await begin(app, body, path)
+    seen = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return seen

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.simulate import INSTANT, Faults, SimulateSettings, Timing
-from integration.conftest import gateway_and_engine, gateway_for
+from integration.conftest import gateway_and_engine, gateway_for, raw_call
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
@@ -93,22 +93,10 @@ async def test_a_suspect_stream_has_no_end_where_usage_blocks():
         async with gateway_for(engine.url, integrity=integrity) as app:
             with pytest.raises(aiohttp.ClientPayloadError):
                 await raw_post(app, long)
-            seen = await raw_bytes(app, long)
+            seen = await raw_call(app, long)
             assert b"[DONE]" not in seen
             assert not seen.endswith(b"0\r\n\r\n")
             assert b"response_withheld" in seen
-
-
-async def raw_bytes(app, body):
-    reader, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
-    payload = json.dumps(body).encode()
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-        b"Content-Length: " + str(len(payload)).encode() + b"\r\n\r\n" + payload
-    )
-    seen = await asyncio.wait_for(reader.read(), 10)
-    writer.close()
-    return seen
 
 
 async def test_counting_endpoints_answer_over_the_limit_too_and_never_reach_the_engine():

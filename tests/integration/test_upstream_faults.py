@@ -8,39 +8,11 @@ import json
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
-from integration.conftest import gateway_for
+from integration.conftest import begin, gateway_for, raw_call
 
 STREAM = {"kind": "text/event-stream", "chunked": True}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 LAST = chunk(b"")
-
-
-async def raw_call(app, body=BODY, path="/v1/chat/completions"):
-    """The bytes a client sees, and whether the chunked body was ended properly."""
-    port = app.servers.data_port
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    payload = json.dumps(body).encode()
-    writer.write(
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n".encode()
-        + payload
-    )
-    seen = await asyncio.wait_for(reader.read(), 10)
-    writer.close()
-    return seen
-
-
-async def begin(app, body):
-    """Send a request and read nothing: the connection to hang up on."""
-    _, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
-    payload = json.dumps(body).encode()
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
-        + str(len(payload)).encode()
-        + b"\r\n\r\n"
-        + payload
-    )
-    return writer
 
 
 def outcome(app, name):
@@ -131,7 +103,7 @@ async def test_a_client_that_leaves_frees_the_engine(engine, stream, when):  # c
 
     engine.script = script
     async with gateway_for(engine.url) as app:
-        writer = await begin(app, {**BODY, "stream": stream})
+        _, writer = await begin(app, {**BODY, "stream": stream})
         async with asyncio.timeout(5):
             while not engine.received:
                 await asyncio.sleep(0.01)
@@ -155,7 +127,7 @@ async def test_drain_lets_the_engine_finish_what_a_client_left(engine):  # sglan
 
     engine.script = script
     async with gateway_for(engine.url, backend={"on_disconnect": "drain"}) as app:
-        writer = await begin(app, BODY)
+        _, writer = await begin(app, BODY)
         async with asyncio.timeout(5):
             while not engine.received:
                 await asyncio.sleep(0.01)
