@@ -7,21 +7,16 @@ from typing import Any
 
 from benchmarks.proxy.peers import BASELINE, POOLGATE
 
-COLD_GOAL, WARM_GOAL, ADDED_GOAL_US = 10.0, 50.0, 1000.0
+COLD_GOAL, WARM_GOAL, ADDED_GOAL_US, STALL_GOAL_MS = 10.0, 50.0, 1000.0, 20.0
 
 
 def markdown(run: Mapping[str, Any]) -> str:
     """All tables, with what was not reached said where it was measured."""
-    machine = run["machine"]
     return "\n".join(
         [
             f"# Counting, {run['when']}",
             "",
-            f"{machine['cpu']}, {machine['cores']} cores"
-            f"{' (virtual)' if machine['virtual'] else ''}, "
-            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, "
-            f"load {machine['load_average_before']:.2f} before; priority {run['priority']}.",
-            "Versions: " + ", ".join(f"{k} {v}" for k, v in run["versions"].items()) + ".",
+            *_setting(run),
             "",
             f"## Over the limit: 4 MB, limit {run['limit']:,}",
             "",
@@ -46,6 +41,77 @@ def markdown(run: Mapping[str, Any]) -> str:
             *_shares(run["tightness"]["shares"]),
             "",
         ]
+    )
+
+
+def stalls_and_memory(run: Mapping[str, Any]) -> str:
+    """What ``benchmarks.counting.stalls`` measured."""
+    return "\n".join(
+        [
+            f"{run['when']}.",
+            *_setting(run),
+            "",
+            "### Stalls: two cold prompts of 4 MB at once, least and most of the rounds, in ms",
+            "",
+            *_stalls(run["stalls"]),
+            "",
+            "### Memory: RSS in MiB, by unseen text counted",
+            "",
+            *_memory(run["memory"]),
+        ]
+    )
+
+
+def _setting(run: Mapping[str, Any]) -> list[str]:
+    machine = run["machine"]
+    return [
+        f"{machine['cpu']}, {machine['cores']} cores{' (virtual)' if machine['virtual'] else ''}, "
+        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, "
+        f"load {machine['load_average_before']:.2f} before; priority {run['priority']}.",
+        "Versions: " + ", ".join(f"{k} {v}" for k, v in run["versions"].items()) + ".",
+    ]
+
+
+def _stalls(stalls: Mapping[str, Any]) -> list[str]:
+    if not stalls:
+        return ["Not measured in this run."]
+    rounds = {
+        (kind, name): [row["stall_ms"] for row in rows]
+        for name, one in stalls.items()
+        for kind, rows in one["kinds"].items()
+    }
+    kinds = list(dict.fromkeys(kind for kind, _ in rounds))
+    cells = {row: f"{min(delays):.1f} to {max(delays):.1f}" for row, delays in rounds.items()}
+    over = [
+        f"{kind} with {name}, {min(delays):.1f} ms"
+        for (kind, name), delays in rounds.items()
+        if min(delays) >= STALL_GOAL_MS
+    ]
+    worst = [delay for delays in rounds.values() for delay in delays]
+    return [
+        *_table(
+            ["text", *stalls],
+            [
+                *([kind, *(cells[kind, name] for name in stalls)] for kind in kinds),
+                ["nothing", *(f"{one['idle_ms']:.1f}" for one in stalls.values())],
+                ["load before", *(f"{one['load']:.2f}" for one in stalls.values())],
+            ],
+        ),
+        "",
+        f"* Under {STALL_GOAL_MS:.0f} ms: "
+        + ("not reached by " + "; ".join(over) if over else "reached in every row")
+        + f". Of all {len(worst)} rounds {sum(delay >= STALL_GOAL_MS for delay in worst)} took "
+        f"longer; the worst was {max(worst):.1f} ms.",
+    ]
+
+
+def _memory(memory: Mapping[str, Mapping[str, int]]) -> list[str]:
+    if not memory:
+        return ["Not measured in this run."]
+    marks = list(next(iter(memory.values())))
+    return _table(
+        ["tokenizer", *(f"{mark} MB" for mark in marks)],
+        ([name, *(str(rss[mark]) for mark in marks)] for name, rss in memory.items()),
     )
 
 

@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- tables of the last run: begin -->", "<!-- end -->"
 
 
-def placed(page: str, tables: str) -> str:
+def placed(page: str, tables: str, begin: str = BEGIN) -> str:
     """``page`` with new text between its two markers. Raises ValueError where they are missing."""
-    before, begin, rest = page.partition(BEGIN)
+    before, found, rest = page.partition(begin)
     _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{tables.strip()}\n\n{END}{after}"
+    if not found or not end:
+        raise ValueError(f"the page needs the lines {begin} and {END}")
+    return f"{before}{begin}\n\n{tables.strip()}\n\n{END}{after}"
 
 
 def main() -> int:

@@ -98,8 +98,20 @@ def test_white_space_tiktoken_panics_on_is_a_named_failure(monkeypatch: pytest.M
     assert encoder("o200k_base").count(text) > 0  # the fast library has no such limit
 
 
-def test_mismatch_falls_back_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "_fast_ids", lambda _tokenizer: lambda text: [len(text)])
+@pytest.mark.parametrize("name", EVERY_HF_TOKENIZER)
+@pytest.mark.parametrize("size", [libraries.FLAT_CHARS, libraries.FLAT_CHARS + 1])
+@pytest.mark.parametrize("run", ["q", "=", "\u0321", "7", "龥", "\U0001d1c0", "<|im_"])
+def test_runs_that_cannot_be_cut_count_as_the_reference_says(
+    name: str, size: int, run: str
+) -> None:
+    """Both of the library's calls: the one for long texts gives no list of ids."""
+    text = (run * size)[:size]
+    assert encoder(name).count(text) == whole_count(name, text)
+
+
+@pytest.mark.parametrize("way", ["_fast_ids", "_fast_flat_ids"])
+def test_mismatch_falls_back_loudly(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, way, lambda _tokenizer: lambda text: [len(text)])
     one = libraries.load_encoder(store().resolve(TINY))
     assert one.library == "tokenizers"
     assert "other tokens" in one.warnings[0]
