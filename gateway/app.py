@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 
 import aiohttp
 
-from gateway.core import capacity, tenants
+from gateway.core import capacity, media, tenants
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
 from gateway.edge.access_log import AccessLog
@@ -26,6 +26,7 @@ from gateway.edge.discovery import Discovery
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Handler, Runtime
 from gateway.edge.inspection import CheckPolicy
+from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.record import Recorder
@@ -35,6 +36,7 @@ from gateway.edge.upstream import Deadlines, Upstream
 from gateway.limits.memory import MemoryLimiter
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import models as written
+from gateway.settings.media import Media
 from gateway.tokens.assets import AssetError, AssetStore
 from gateway.tokens.counters import EngineCounters
 from gateway.tokens.recall import CountCache
@@ -236,6 +238,8 @@ class App:
                 corrected, threads, cache, self.metrics, lambda: discovery.engine, measurer
             )
             measurer = CalibratedMeasurer(local, measurer, calibrator)
+        if entry.media is not None:
+            measurer = MediaMeasurer(measurer, _media_rules(entry.media), threads)
         return Backend(
             _wiring(entry, api_key, self._secret),
             discovery,
@@ -276,6 +280,16 @@ def _calibration(calibration: written.Calibration) -> Policy:
         calibration.margin,
         calibration.learn_offset,
     )
+
+
+def _media_rules(entry: Media) -> media.Rules:
+    parts = {"audio": entry.audio, "video": entry.video, "file": entry.file}
+    rules: dict[media.Kind, media.ImageRule] = {
+        media.Kind(kind): media.Fixed(part.max_tokens) for kind, part in parts.items() if part
+    }
+    if entry.image is not None:
+        rules[media.Kind.IMAGE] = media.FAMILIES[entry.image.rule](**entry.image.numbers)
+    return media.Rules(rules, entry.max_parts, entry.remote == "bound")
 
 
 def _model_to_ask(entry: written.Backend) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -132,9 +132,12 @@ class Inspection:
     async def _length(self) -> PromptLength:
         bound = self._exchange.length
         if self._shadow.count is not None and isinstance(bound, Bounded):
-            self._exchange.length = await self._shadow.count
-            result = spotcheck.judge_bound(bound, self._exchange.length)
+            counted = await self._shadow.count
+            self._shadow = replace(self._shadow, count=None)
+            result = spotcheck.judge_bound(bound, counted)
             self._exchange.checks.append(result)
+            if isinstance(counted, Counted):  # else the bound is still the best there is
+                self._exchange.length = counted
             if result.suspect:
                 self._act(result, withhold=False)
         assert self._exchange.length is not None  # noqa: S101 - admission ran first
@@ -155,6 +158,8 @@ class Inspection:
         length = self._exchange.length
         if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:
             length = await self._length()
+            if isinstance(length, Bounded):  # with media it may be far above the count
+                return None
         if isinstance(length, Counted | Bounded):
             return int(length.total * self._new_share)
         return None

@@ -30,6 +30,7 @@ from gateway.rendering.common import (
     template_kwargs,
     text_of,
 )
+from gateway.rendering.media import MediaMark
 from gateway.rendering.sglang_anthropic import anthropic_chat
 from gateway.rendering.sglang_responses import responses_chat
 from gateway.types import ChatPrompt, TemplateCall
@@ -261,6 +262,8 @@ def _tool_call(call: Json, *, strict: bool) -> dict[str, Any]:
 
 def _part(part: Json, role: str) -> dict[str, Any] | None:
     """A part as templates get it; an assistant's thinking parts are left out."""
+    if isinstance(part, MediaMark):
+        return part.template_part
     kind = part.get("type")
     if kind == "text":
         return {"type": "text", "text": text_of(part.get("text"))}

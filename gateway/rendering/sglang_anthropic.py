@@ -19,6 +19,7 @@ from gateway.rendering.common import (
     refuse_part,
     text_of,
 )
+from gateway.rendering.media import MediaMark
 
 TOOL_CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -91,7 +92,9 @@ def _turn(turn: Json) -> list[Message]:
     calls: list[dict[str, Any]] = []
     for block in objects(content):
         kind = block.get("type")
-        if kind == "text":
+        if isinstance(block, MediaMark):
+            parts.append(block)
+        elif kind == "text":
             parts.append({"type": "text", "text": text_of(block.get("text"))})
         elif kind == "search_result":
             parts += _text_parts(_search_result(block))
@@ -126,7 +129,7 @@ def _rest(role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]) -
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    if len(parts) == 1 and parts[0]["type"] == "text":
+    if len(parts) == 1 and parts[0]["type"] == "text" and not isinstance(parts[0], MediaMark):
         return text_of(parts[0]["text"])
     return parts
 
@@ -155,7 +158,9 @@ def _result_parts(block: Json) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for item in objects(content):
         kind = item.get("type")
-        if kind == "text":
+        if isinstance(item, MediaMark):
+            parts.append(item)
+        elif kind == "text":
             parts += _text_parts(text_of(item.get("text")))
         elif kind == "search_result":
             parts += _text_parts(_search_result(item))

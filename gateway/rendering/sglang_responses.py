@@ -21,6 +21,7 @@ from gateway.rendering.common import (
     optional_objects,
     text_of,
 )
+from gateway.rendering.media import MediaMark
 
 DEVELOPER_LABEL = "Developer instructions:"
 HIDDEN = frozenset({"id", "status", "type"})
@@ -123,6 +124,8 @@ def _texts(item: Json, member: str) -> list[str]:
 
 
 def _part(part: Json) -> dict[str, Any]:
+    if isinstance(part, MediaMark):
+        return part
     if part.get("type") in ("input_text", "output_text"):
         return {"type": "text", "text": part.get("text", "")}
     return dict(part)

@@ -31,6 +31,7 @@ from gateway.rendering.common import (
     template_kwargs,
     text_of,
 )
+from gateway.rendering.media import STAND_IN, MediaMark
 from gateway.rendering.vllm_anthropic import BILLING_HEADER, anthropic_chat
 from gateway.rendering.vllm_responses import responses_chat
 from gateway.types import ChatPrompt, TemplateCall
@@ -219,6 +220,8 @@ def _part(item: Any, *, as_part: bool) -> str | dict[str, Any]:
     """One content part: its text, or a normalised part for templates that loop over them."""
     if isinstance(item, str):
         return {"type": "text", "text": item} if as_part else item
+    if isinstance(item, MediaMark):
+        return item.template_part if as_part else STAND_IN
     kind = item.get("type")
     if item.get("uuid") is not None or not isinstance(kind, str):
         raise refuse_part(item)

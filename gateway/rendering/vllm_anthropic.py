@@ -19,6 +19,7 @@ from gateway.rendering.common import (
     refuse_part,
     text_of,
 )
+from gateway.rendering.media import MediaMark
 
 BILLING_HEADER = "x-anthropic-billing-header"
 
@@ -94,7 +95,9 @@ def _turn(turn: Json) -> list[Message]:
     thoughts: list[str] = []
     for block in objects(content):
         kind = block.get("type")
-        if kind == "text":
+        if isinstance(block, MediaMark):
+            parts.append(block)
+        elif kind == "text":
             if block.get("text"):
                 parts.append({"type": "text", "text": text_of(block["text"])})
         elif kind == "thinking":
@@ -123,7 +126,8 @@ def _assembled(
     if calls:
         message["tool_calls"] = calls
     if parts:
-        message["content"] = parts[0]["text"] if len(parts) == 1 else parts
+        alone = len(parts) == 1 and not isinstance(parts[0], MediaMark)
+        message["content"] = parts[0]["text"] if alone else parts
     return message
 
 
@@ -139,16 +143,19 @@ def _call(block: Json) -> dict[str, Any]:
 
 
 def _tool_result(block: Json) -> list[Message]:
-    """A tool message with the text, and one more with references where there are any."""
+    """A tool message with the text, a user's with the media, one more with the references."""
     content = block.get("content")
     texts: list[str] = []
+    media: list[dict[str, Any]] = []
     references: list[dict[str, Any]] = []
     if isinstance(content, str):
         texts = [content]
     elif content is not None:
         for item in objects(content):
             kind = item.get("type")
-            if kind == "text":
+            if isinstance(item, MediaMark):
+                media.append(item)
+            elif kind == "text":
                 texts.append(text_of(item.get("text", "")))
             elif kind == "tool_reference":
                 if name := item.get("tool_name") or item.get("name"):
@@ -159,6 +166,8 @@ def _tool_result(block: Json) -> list[Message]:
     messages: list[Message] = [
         {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
     ]
+    if media:
+        messages.append({"role": "user", "content": media})
     if references:
         messages.append({"role": "tool", "tool_call_id": call_id, "content": references})
     return messages

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Policy, Settings, Tenant
 from gateway.settings.units import duration_text, size_text
 
@@ -68,6 +69,8 @@ def _backend(backend: Backend) -> Iterator[str]:
     )
     yield f"while the limit is unknown, prompts are {_UNKNOWN[limit.when_unknown]}"
     yield f"prompts that cannot be counted are {_UNCOUNTABLE[limit.when_uncountable]}"
+    if backend.media:
+        yield f"parts that are no text are bounded: {', '.join(_media(backend.media))}"
     if limit.allow_truncating_engine:
         yield "an engine that cuts over-long prompts in silence is served ALL THE SAME"
     yield f"when a client goes away, {_DISCONNECT[backend.on_disconnect]}"
@@ -83,6 +86,18 @@ def _longest_prompt(backend: Backend) -> str:
     if limit.max_prompt_tokens:
         text += f", and never more than {limit.max_prompt_tokens} tokens"
     return text
+
+
+def _media(media: Media) -> Iterator[str]:
+    if media.image:
+        numbers = ", ".join(f"{name} {value}" for name, value in media.image.numbers.items())
+        yield f"images by {media.image.rule} ({numbers})"
+    for name, part in {"audio": media.audio, "video": media.video, "files": media.file}.items():
+        if part:
+            yield f"{name} at {part.max_tokens} tokens each"
+    yield "the engine FETCHES remote ones" if media.remote == "bound" else "remote ones are not"
+    if media.max_parts:
+        yield f"{media.max_parts} in one prompt at most"
 
 
 def _calibration(calibration: Calibration) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from gateway.settings.fields import (
     Address,
@@ -35,18 +35,16 @@ from gateway.settings.fields import (
     no_duplicates,
     not_empty,
 )
+from gateway.settings.media import Media
 from gateway.settings.notices import notices
+from gateway.settings.section import Section
 from gateway.settings.units import HostPort
 
 DEFAULT_POLICY = "default"
 ENGINE_TOKENIZER = "engine"  # count by asking the engine
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class BackendLimit(_Model):
+class BackendLimit(Section):
     """How the longest admissible prompt of one backend is found, and what if it is not."""
 
     max_prompt_tokens: Positive | None = Field(
@@ -81,7 +79,7 @@ class BackendLimit(_Model):
         return stale_after
 
 
-class Calibration(_Model):
+class Calibration(Section):
     """Our counts compared with the engine's own, on fixed prompts."""
 
     every: DurationOrZero = Field(
@@ -106,7 +104,7 @@ class Calibration(_Model):
     )
 
 
-class Backend(_Model):
+class Backend(Section):
     """One engine, or one router with the engines behind it."""
 
     name: Name = Field(description="Its name in metrics, logs and the admin plane.")
@@ -143,6 +141,11 @@ class Backend(_Model):
         default=Calibration(),
         description="Comparing a tokenizer of ours with the engine's. None with `engine`.",
     )
+    media: Media | None = Field(
+        default=None,
+        description="What images, sounds, videos and files cost at most. Without it, prompts that "
+        "hold any cannot be counted.",
+    )
     on_disconnect: Literal["cancel", "drain"] = Field(
         default="cancel",
         description="When the client goes away: cancel the engine's request, or read its answer "
@@ -164,7 +167,7 @@ class Backend(_Model):
         return self.tokenizer not in {None, ENGINE_TOKENIZER}
 
 
-class Tenant(_Model):
+class Tenant(Section):
     """One customer: who may call, and under which policy."""
 
     id: Name = Field(description="Its name in metrics and logs.")
@@ -176,7 +179,7 @@ class Tenant(_Model):
     policy: Name = Field(default=DEFAULT_POLICY, description="A name under `policies`.")
 
 
-class Policy(_Model):
+class Policy(Section):
     """What a tenant may use. ``None`` means no limit.
 
     A rate limit is a bucket of that size, refilled evenly over its period.
@@ -205,7 +208,7 @@ class Policy(_Model):
     )
 
 
-class Limits(_Model):
+class Limits(Section):
     """Where quotas are counted."""
 
     store: Store = Field(default="memory", description="`redis://...` is not in this version.")
@@ -215,7 +218,7 @@ class Limits(_Model):
     timeout: Duration = Field(default=0.1, description="How long to wait for the store.")
 
 
-class PromptTokensCheck(_Model):
+class PromptTokensCheck(Section):
     """The engine's ``usage.prompt_tokens`` against our own count."""
 
     sample: Share = Field(default=1.0, description="Share of the answers to check.")
@@ -226,7 +229,7 @@ class PromptTokensCheck(_Model):
     )
 
 
-class CachedTokensCheck(_Model):
+class CachedTokensCheck(Section):
     """Cached tokens no one could have cached."""
 
     action: Literal["flag", "block", "quarantine"] = Field(
@@ -234,7 +237,7 @@ class CachedTokensCheck(_Model):
     )
 
 
-class LatencyCheck(_Model):
+class LatencyCheck(Section):
     """A long prompt answered in a short prompt's time."""
 
     action: Literal["off", "flag", "hold"] = Field(
@@ -243,7 +246,7 @@ class LatencyCheck(_Model):
     )
 
 
-class SentinelCheck(_Model):
+class SentinelCheck(Section):
     """A marker in each prompt that must surface in no other answer."""
 
     place: Literal["system_end"] = Field(default="system_end", description="Where it is put.")
@@ -253,7 +256,7 @@ class SentinelCheck(_Model):
     )
 
 
-class FingerprintsCheck(_Model):
+class FingerprintsCheck(Section):
     """Answers compared with what other tenants recently sent."""
 
     pool_multiple: Factor = Field(default=4.0, description="Text kept, as a multiple of the pool.")
@@ -265,13 +268,13 @@ class FingerprintsCheck(_Model):
     )
 
 
-class Quarantine(_Model):
+class Quarantine(Section):
     """Taking backends out after a finding."""
 
     max_share: Share = Field(default=0.5, description="Largest share of backends taken out.")
 
 
-class Integrity(_Model):
+class Integrity(Section):
     """Checks on every answer. Those that are None were not written."""
 
     prompt_tokens: PromptTokensCheck = Field(
@@ -286,13 +289,13 @@ class Integrity(_Model):
     quarantine: Quarantine | None = Field(default=None, description="Not in this version.")
 
 
-class Body(_Model):
+class Body(Section):
     """Request bodies."""
 
     max_bytes: Size = Field(default=2**25, description="A larger body is refused with 413.")
 
 
-class Timeouts(_Model):
+class Timeouts(Section):
     """How long each wait may last."""
 
     connect: Duration = Field(default=5.0, description="For a connection to the engine.")
@@ -303,7 +306,7 @@ class Timeouts(_Model):
     body: Duration = Field(default=60.0, description="For the client to send its whole body.")
 
 
-class Counting(_Model):
+class Counting(Section):
     """Tokenising, which is work for the processor."""
 
     threads: Annotated[Positive, Field(le=256)] = Field(
@@ -321,7 +324,7 @@ class Counting(_Model):
     )
 
 
-class Settings(_Model):
+class Settings(Section):
     """The whole configuration, with every default filled in and every secret resolved."""
 
     listen: Address = Field(

@@ -5,6 +5,7 @@ from gateway.simulate.server import Handle, create_app, running
 from gateway.simulate.settings import SimulateSettings
 from gateway.simulate.text import Habits
 from gateway.simulate.timing import INSTANT, Timing
+from gateway.simulate.vision import Vision
 
 __all__ = [
     "INSTANT",
@@ -13,6 +14,7 @@ __all__ = [
     "Handle",
     "SimulateSettings",
     "Timing",
+    "Vision",
     "create_app",
     "running",
 ]

@@ -160,7 +160,7 @@ def _anthropic_turn(turn: Body) -> list[Body]:
         if kind == "text":
             parts.append({"type": "text", "text": block.get("text", "")})
         elif kind == "image":
-            parts.append({"type": "image_url"})
+            parts.append({"type": "image_url", "image_url": {"url": _source_url(block)}})
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input") or {})
             calls.append(
@@ -189,6 +189,12 @@ def _anthropic_turn(turn: Body) -> list[Body]:
     elif role != "user":
         out.append({"role": role, "content": ""})
     return out
+
+
+def _source_url(block: Body) -> str:
+    source = block.get("source") or {}
+    inline = f"data:{source.get('media_type')};base64,{source.get('data')}"
+    return inline if source.get("type") == "base64" else str(source.get("url"))
 
 
 def _with_parts(message: Body, parts: list[Body]) -> Body:

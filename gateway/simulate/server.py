@@ -87,7 +87,7 @@ def create_app(settings: SimulateSettings) -> web.Application:
     Raises OSError or ValueError when the tokenizer or the oracle's file cannot be used.
     """
     began = perf_counter()
-    tokeniser = Tokeniser(settings.tokenizer, drift=settings.faults.drift)
+    tokeniser = Tokeniser(settings.tokenizer, drift=settings.faults.drift, vision=settings.vision)
     filler = Filler(lambda text: tokeniser.encode([text], add_special_tokens=False)[0])
     engine = Engine(settings, filler, tokeniser.special)
     driver = Driver(engine, tokeniser, Oracle(settings.oracle), settings.timing)

@@ -10,6 +10,7 @@ from gateway.simulate.faults import Faults
 from gateway.simulate.pages import FreeOrder
 from gateway.simulate.text import Habits
 from gateway.simulate.timing import Timing
+from gateway.simulate.vision import Vision
 
 
 def bundled_tokenizer() -> Path:
@@ -43,6 +44,7 @@ class SimulateSettings:
     habits: Habits = field(default_factory=Habits)
     mean_answer: float = 96.0
     timing: Timing = field(default_factory=Timing)
+    vision: Vision | None = None
     tokenizer: Path = field(default_factory=bundled_tokenizer)
     oracle: Path | None = None
     router: bool = True

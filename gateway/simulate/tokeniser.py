@@ -21,6 +21,7 @@ import jinja2.nodes
 from tokenizers import Tokenizer
 
 from gateway.simulate.engine import EngineRefusal
+from gateway.simulate.vision import Vision
 
 MEDIA_WORDS = ("image", "audio", "video", "vision")
 INLINE_PROBE = "poolgate inline system probe"
@@ -47,9 +48,12 @@ class Tokeniser:
 
     Raises OSError or ValueError when they are missing or unreadable. ``drift`` makes the chat
     template differ from the file's by a system line, as an engine with another template would.
+    Without ``vision`` images cost nothing.
     """
 
-    def __init__(self, directory: Path, *, drift: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, drift: bool = False, vision: Vision | None = None
+    ) -> None:
         config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
         vocabulary = (directory / "tokenizer.json").read_text(encoding="utf-8")
         try:
@@ -63,6 +67,7 @@ class Tokeniser:
             if name.endswith("_token") and value
         }
         self._drift = drift
+        self._vision = vision
         self._hf = _transformers_templates()
         self._structured = _wants_structured_content(self._template)
         self.special = frozenset(
@@ -101,6 +106,7 @@ class Tokeniser:
             messages, prefix = _settle_last_assistant(messages, chat.continue_final)
         text = self._render(messages, chat)
         ids = self.encode([text], add_special_tokens=False)[0]
+        ids += [self.eos or 0] * self._image_tokens(chat)
         return ids + self.encode([prefix], add_special_tokens=False)[0] if prefix else ids
 
     def _render(self, messages: Sequence[Mapping[str, Any]], chat: Chat) -> str:
@@ -120,6 +126,12 @@ class Tokeniser:
                 continue
             return str(rendered[0])
         raise EngineRefusal(f"The chat template failed: {type(failure).__name__}.")
+
+    def _image_tokens(self, chat: Chat) -> int:
+        try:
+            return self._vision.tokens(chat.messages) if self._vision is not None else 0
+        except ValueError as error:
+            raise EngineRefusal(str(error)) from None
 
     def _prepare(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """One message as the template gets it."""
