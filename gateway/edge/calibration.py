@@ -24,6 +24,7 @@ from gateway.edge.probing import Prober
 from gateway.engines.base import Engine, OracleCall
 from gateway.tokens.encoder import FREELY, Means
 from gateway.types import (
+    Bounded,
     ChatPrompt,
     Counted,
     OpaquePrompt,
@@ -247,6 +248,13 @@ class _Shifted:
     def __init__(self, counter: LocalCounter, offset: int) -> None:
         self._counter = counter
         self._offset = offset
+
+    def glance(self, prompt: Prompt) -> Bounded | None:
+        """The bound and the offset."""
+        bound = self._counter.glance(prompt)
+        if bound is None or not isinstance(prompt, ChatPrompt):
+            return bound
+        return Bounded(bound.longest + self._offset, bound.total + self._offset)
 
     def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Against a limit that leaves room for the offset."""

@@ -7,6 +7,7 @@ import contextlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -17,9 +18,10 @@ from gateway.edge import relay
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
-from gateway.edge.inspection import CheckPolicy, Inspection, Shadow, prefix_of
+from gateway.edge.inspection import CheckPolicy, Inspection
 from gateway.edge.probing import join
 from gateway.edge.record import Recorder
+from gateway.edge.shadow import Later, Shadow, prefix_of
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
 from gateway.errors import Rejection
@@ -63,33 +65,38 @@ class Forwarder:
     async def forward(self, call: Call) -> web.StreamResponse:
         """The engine's answer, inspected. Raises ``Rejection`` where there is none to give."""
         exchange, backend = call.exchange, call.backend
+        shadow = self._shadow(call)
         inspection = Inspection(
-            call.parsed, backend, exchange, self._checks, self._recorder, self._shadow(call)
+            call.parsed, backend, exchange, self._checks, self._recorder, shadow
         )
         backend.in_flight += 1
         try:
-            return await self._answer(call, inspection)
+            return await self._answer(call, inspection, shadow)
         finally:
             backend.in_flight -= 1
             await self._conclude(exchange, inspection)
 
     def _shadow(self, call: Call) -> Shadow:
-        """Start what the checks will need and admission did not."""
-        backend, length = call.backend, call.exchange.length
+        """What the checks will need and admission did not."""
+        backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
         if not isinstance(length, Counted | Bounded):
             return Shadow()
+        spawn = self._tasks.spawn
         count = prefix = None
         if isinstance(length, Bounded):
-            counting = backend.measurer.exact(call.parsed, call.tenant.id)
-            count = self._tasks.spawn(counting, "shadow count")
+            count = Later(
+                lambda: spawn(backend.measurer.exact(call.parsed, tenant), "shadow count")
+            )
         if self._checks.latency != "off" and backend.prefill.teaches(length.total):
-            key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
-            hashing = self._threads.on_thread(lambda: prefix_of(call.parsed, key))
-            prefix = self._tasks.spawn(hashing, "prefix")
+            key = hmac.digest(self._prefix_secret, tenant.encode(), "sha256")
+            hashing = partial(prefix_of, call.parsed, key)
+            prefix = Later(lambda: spawn(self._threads.on_thread(hashing), "prefix"))
         return Shadow(count, prefix)
 
-    async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
-        async with await self._open(call) as answer:
+    async def _answer(
+        self, call: Call, inspection: Inspection, shadow: Shadow
+    ) -> web.StreamResponse:
+        async with await self._open(call, shadow) as answer:
             passage = self._passage(call, answer, inspection)
             try:
                 if passage.streams:
@@ -119,7 +126,7 @@ class Forwarder:
             clock=self._clock,
         )
 
-    async def _open(self, call: Call) -> UpstreamAnswer:
+    async def _open(self, call: Call, shadow: Shadow) -> UpstreamAnswer:
         """The engine's answer as soon as it begins.
 
         Under ``on_disconnect: drain`` a client that leaves during prefill does not cancel it:
@@ -133,7 +140,7 @@ class Forwarder:
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
-        opening = self._upstream.open(url, headers, call.body)
+        opening = self._upstream.open(url, headers, call.body, on_sent=shadow.begin)
         try:
             if not backend.wiring.drain_on_disconnect:
                 return await opening

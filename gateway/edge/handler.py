@@ -78,7 +78,8 @@ class Handler:
         finally:
             self.in_flight -= 1
             if not exchange.settled_elsewhere:
-                self._recorder.write(exchange)
+                # Once this step of the loop is over: the answer goes out first.
+                asyncio.get_running_loop().call_soon(self._recorder.write, exchange)
 
     async def _serve(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """The straight line. Each step raises ``Rejection`` where it ends the request."""

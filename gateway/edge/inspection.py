@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 
-import msgspec
-
-from gateway.core import latency, prefixes, spotcheck
+from gateway.core import latency, spotcheck
 from gateway.dialects.base import AnswerReader
 from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
 from gateway.edge.record import Recorder
+from gateway.edge.shadow import Shadow
 from gateway.errors import Kind, Rejection
 from gateway.types import (
     Bounded,
@@ -23,8 +21,6 @@ from gateway.types import (
     PromptLength,
     Verdict,
 )
-
-_PROMPT_MEMBERS = ("tools", "system", "instructions", "messages", "input", "prompt", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +34,6 @@ class CheckPolicy:
     block_on_usage: bool = False
     latency: str = "hold"  # off | flag | hold
     sample: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """A prompt's chain hashes, and the bytes they were taken over."""
-
-    hashes: tuple[bytes, ...]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shadow:
-    """Work on a prompt done while the engine prefills it, where admission did not need it."""
-
-    count: asyncio.Task[PromptLength] | None = None
-    prefix: asyncio.Task[Prefix] | None = None
 
 
 class Inspection:
@@ -99,8 +79,8 @@ class Inspection:
 
     @property
     def counting(self) -> bool:
-        """Whether the exact count is still being made."""
-        return self._shadow.count is not None and not self._shadow.count.done()
+        """Whether an exact count is still to come."""
+        return self._shadow.count is not None and not self._shadow.count.done
 
     async def finish(self) -> None:
         """The answer is over: what was not judged yet is judged, for the record only."""
@@ -132,7 +112,7 @@ class Inspection:
     async def _length(self) -> PromptLength:
         bound = self._exchange.length
         if self._shadow.count is not None and isinstance(bound, Bounded):
-            counted = await self._shadow.count
+            counted = await self._shadow.count.result()
             self._shadow = replace(self._shadow, count=None)
             result = spotcheck.judge_bound(bound, counted)
             self._exchange.checks.append(result)
@@ -151,7 +131,7 @@ class Inspection:
         the count where even that is too short to judge.
         """
         if self._shadow.prefix is not None:
-            prefix = await self._shadow.prefix
+            prefix = await self._shadow.prefix.result()
             known = self._backend.prefixes.known_bytes(prefix.hashes)
             self._backend.prefixes.remember(prefix.hashes)
             self._new_share = max(0.0, 1 - known / max(1, prefix.size))
@@ -186,13 +166,3 @@ class Inspection:
                 "The response was withheld by an integrity check. Retry.",
                 incident=incident,
             )
-
-
-def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:
-    """Chain hashes over the prompt-bearing members of the body, in the order engines render them.
-
-    Work for a thread: about 2 ms a megabyte.
-    """
-    body = request.body
-    text = msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])
-    return Prefix(prefixes.chain(text, tenant_key), len(text))

@@ -92,7 +92,7 @@ class Media(Section):
     video: PartBound | None = Field(default=None, description="Videos.")
     file: PartBound | None = Field(default=None, description="Files and documents.")
     remote: Literal["bound", "refuse"] = Field(
-        default="bound",
+        default="refuse",
         description="Parts given by a URL, and files, which the engine would fetch: bound them "
         "like others of unknown size, or give them no bound.",
     )

@@ -98,6 +98,8 @@ def tokens_at_most(text: str, savings: Savings | None, *, composes: bool, limit:
     Raises:
         UnicodeEncodeError: a lone surrogate.
     """
+    if text.isascii() and limit is not None and len(text) <= limit:
+        return len(text)  # without a copy
     if not composes or unicodedata.is_normalized("NFC", text):
         data = text.encode()
         if savings is None or (limit is not None and len(data) <= limit):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ class PromptCounter:
             return Bounded(max(prompt.lengths, default=0), sum(prompt.lengths))
         texts = self._texts(prompt)
         return None if isinstance(texts, Unverifiable) else self._bound_all(texts)
+
+    def glance(self, prompt: Prompt) -> Bounded | None:
+        """The bytes' bound alone: 0.3 ms a megabyte, and usually enough."""
+        texts = self._texts(prompt)
+        return None if isinstance(texts, Unverifiable) else self._bound_all(texts, sys.maxsize)
 
     def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Enough to decide against ``limit``: a bound where that settles it, else the count.

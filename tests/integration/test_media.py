@@ -39,9 +39,10 @@ def chat(*parts, **more):
 
 
 @asynccontextmanager
-async def seeing(media=None, **backend):
+async def seeing(remote="refuse", **backend):
     sim = SimulateSettings(timing=INSTANT, prefill_pool=2048, vision=Vision())
-    async with gateway_and_engine(sim, backend={"media": media or {"image": QWEN}, **backend}) as g:
+    media = {"image": QWEN, "remote": remote}
+    async with gateway_and_engine(sim, backend={"media": media, **backend}) as g:
         yield g
 
 
@@ -125,8 +126,16 @@ async def test_no_usage_is_over_its_bound_and_nothing_over_the_limit_arrives():
     assert reasons == {"media_over_bound", "image"}  # the latter for a strip without a bound
 
 
-async def test_a_remote_image_has_the_familys_maximum():
+async def test_a_remote_image_is_kept_out_unless_the_operator_wants_it_fetched():
     async with seeing() as live:
+        status, told, answered = await sent(live, chat(TEXT, REMOTE))
+        assert (status, told) == (400, None)
+        assert answered["error"]["code"] == "prompt_not_countable"
+        assert live.engine.counters.requests == 0
+
+
+async def test_a_remote_image_has_the_familys_maximum():
+    async with seeing(remote="bound") as live:
         status, told, answered = await sent(live, chat(TEXT, REMOTE))
         assert status == 200
         assert 1280 + AROUND < int(told[2:]) < 1280 + AROUND + 40
@@ -191,7 +200,7 @@ async def test_latency_is_not_judged_by_a_bound():
     """A remote image may be small: an answer faster than its bound would take is no finding."""
     integrity = {"latency": {"action": "hold"}}
     sim = SimulateSettings(timing=INSTANT, prefill_pool=1 << 15, context=1 << 15, vision=Vision())
-    media = {"image": QWEN | {"max_pixels": 16_000_000}}
+    media = {"image": QWEN | {"max_pixels": 16_000_000}, "remote": "bound"}
     async with gateway_and_engine(sim, backend={"media": media}, integrity=integrity) as live:
         backend = live.app.generation.runtime.backends[0]
         for _ in range(40):  # long texts, so slow that nothing could be faster

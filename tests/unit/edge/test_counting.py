@@ -6,6 +6,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 
@@ -59,6 +60,9 @@ class Slow:
         self.go.wait(timeout=20)
         return Counted((5,))
 
+    def glance(self, prompt):
+        return None
+
     def measure(self, prompt, limit, means=None):
         return self.count(prompt, limit, means)
 
@@ -80,6 +84,28 @@ def measuring(counters=None, cache_bytes=2**20, fallback=None):
     finally:
         for executor in executors:
             executor.shutdown(cancel_futures=True)
+
+
+async def test_a_glance_admits_in_place_what_bytes_alone_settle():
+    with measuring() as (one, metrics):
+        bound = await one.measure(request(LONG), 2 * len(LONG), "a")
+        assert bound == Bounded(len(LONG), len(LONG))
+        assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": "x"}] * 101},
+        {"prompt": ["x"] * 200},
+        {"tools": {str(i): {} for i in range(200)}},
+    ],
+)
+async def test_a_body_of_many_values_is_not_rendered_on_the_loop(body):
+    with measuring() as (one, metrics):
+        many = replace(request(LONG), body=body)
+        assert isinstance(await one.measure(many, 2 * len(LONG), "a"), Bounded)
+        assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 0
 
 
 def with_counter(counter):

@@ -69,13 +69,17 @@ def test_faults_are_told_with_their_path(media: dict[str, Any], path: str, told:
 
 
 def test_it_is_explained() -> None:
-    text = explain(with_media({"image": QWEN, "audio": {"max_tokens": 1500}, "max_parts": 8}))
+    text = explain(
+        with_media(
+            {"image": QWEN, "audio": {"max_tokens": 1500}, "max_parts": 8, "remote": "bound"}
+        )
+    )
     assert (
         "parts that are no text are bounded: images by qwen_vl (factor 32, min_pixels 65536, "
         "max_pixels 16777216), audio at 1500 tokens each, the engine FETCHES remote ones, "
         "8 in one prompt at most"
     ) in text
-    kept = with_media({"audio": {"max_tokens": 1500}, "remote": "refuse"})
+    kept = with_media({"audio": {"max_tokens": 1500}})
     assert "audio at 1500 tokens each, remote ones are not\n" in explain(kept)
     bare = parse({"backends": [{"name": "a", "url": "http://h"}]}, NoSecrets())
     assert "no text are bounded" not in explain(bare)

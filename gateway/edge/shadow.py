@@ -1,0 +1,74 @@
+"""Work on a prompt that admission did not need, done while the engine prefills it.
+
+It begins once the request has been sent: on the same cores it would otherwise delay the sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from gateway.core import prefixes
+from gateway.types import ParsedRequest, PromptLength
+
+T = TypeVar("T")
+_PROMPT_MEMBERS = ("tools", "system", "instructions", "messages", "input", "prompt", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A prompt's chain hashes, and the bytes they were taken over."""
+
+    hashes: tuple[bytes, ...]
+    size: int
+
+
+class Later(Generic[T]):
+    """A task that is spawned when it is wanted first: by ``begin``, or by whoever awaits it."""
+
+    def __init__(self, spawn: Callable[[], asyncio.Task[T]]) -> None:
+        self._spawn = spawn
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> asyncio.Task[T]:
+        """Spawn it unless it was."""
+        if self._task is None:
+            self._task = self._spawn()
+        return self._task
+
+    async def result(self) -> T:
+        """What it comes to; begun here where nobody did."""
+        return await self.begin()
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return self._task is not None and self._task.done()
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The exact count where a bound admitted the prompt, and its prefix where TTFT is judged."""
+
+    count: Later[PromptLength] | None = None
+    prefix: Later[Prefix] | None = None
+
+    def begin(self) -> None:
+        """The request is with the engine: start what there is to do."""
+        for work in (self.count, self.prefix):
+            if work is not None:
+                work.begin()
+
+
+def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:
+    """Chain hashes over the prompt-bearing members of the body, in the order engines render them.
+
+    Work for a thread: about 2 ms a megabyte.
+    """
+    body = request.body
+    text = msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])
+    return Prefix(prefixes.chain(text, tenant_key), len(text))
