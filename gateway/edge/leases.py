@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from gateway.core.tenants import Tenant
 from gateway.edge.exchange import Exchange
 from gateway.limits import policy
-from gateway.limits.base import Lease, Limiter, Refused
+from gateway.limits.base import Lease, Limiter, Refused, Used
 from gateway.types import AtLeast, Bounded, Counted, ParsedRequest, PromptLength, Unverifiable
 
 
@@ -41,8 +41,10 @@ async def _settle(lease: Lease, exchange: Exchange) -> None:
     prompt = usage.prompt_tokens if usage else None
     output = usage.completion_tokens if usage else None
     await lease.settle(
-        (_tokens(exchange.length) if prompt is None else prompt)
-        + (seen.events if output is None else output)
+        Used(
+            _tokens(exchange.length) if prompt is None else prompt,
+            seen.events if output is None else output,
+        )
     )
 
 

@@ -18,11 +18,13 @@ class Unit(StrEnum):
     """What a quota counts; how a lease treats it follows from this.
 
     Requests stay charged when a request is settled, tokens are charged as used, slots are given
-    back.
+    back. ``TOKENS`` are those of prompt and output together.
     """
 
     REQUESTS = "requests"
     TOKENS = "tokens"
+    INPUT = "input tokens"
+    OUTPUT = "output tokens"
     SLOTS = "concurrent requests"
 
 
@@ -35,10 +37,11 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """Whose quota, and which. Two fields, so that no separator can make two names collide."""
+    """Whose quota, and which. Fields of their own, so that no separator makes names collide."""
 
     tenant: str
     name: str  # as an operator knows it: "tokens per minute"
+    model: str | None = None  # the policy's pattern of a quota for some models, never client data
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,32 @@ class Charge:
 
 
 Decisions = Mapping[Charge, Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens a request used, as they count: cached ones weighted by the policy already.
+
+    Raises ``ValueError`` where one is negative.
+    """
+
+    input: int
+    output: int
+
+    def __post_init__(self) -> None:
+        if min(self.input, self.output) < 0:
+            raise ValueError("tokens used cannot be negative")
+
+    def charged_to(self, charge: Charge) -> int:
+        """What of it a charge comes to; what is no tokens costs what it was reserved for."""
+        match charge.unit:
+            case Unit.TOKENS:
+                return self.input + self.output
+            case Unit.INPUT:
+                return self.input
+            case Unit.OUTPUT:
+                return self.output
+        return charge.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +104,8 @@ class Lease(Protocol):
     decisions: Decisions
     shadow_refusal: Charge | None
 
-    async def settle(self, tokens: int) -> None:
-        """The request is over and used this many tokens, prompt and output."""
+    async def settle(self, used: Used) -> None:
+        """The request is over and used this much."""
 
     async def release(self) -> None:
         """The request used nothing: everything is given back, the request itself too."""
@@ -91,3 +120,9 @@ class Limiter(Protocol):
         Raises ``Rejection`` (STORE_UNAVAILABLE) where the store does not answer in time and is
         configured to refuse then.
         """
+
+    async def peek(self, charges: Sequence[Charge]) -> Decisions:
+        """How the quotas stand, for operators; takes nothing. Raises as ``reserve``."""
+
+    async def close(self) -> None:
+        """Give up what it holds of elsewhere."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.limits import gcra
-from gateway.limits.base import Charge, Concurrency, Decisions, LimitKey, Refused, Unit
+from gateway.limits.base import Charge, Concurrency, Decisions, LimitKey, Refused, Unit, Used
 from gateway.limits.gcra import Decision, Quota, Tat
 
 _SWEEP_SECONDS = 60.0
@@ -50,14 +50,22 @@ class MemoryLimiter:
             shadow_refusal=shadow_refusal.charge if shadow_refusal else None,
         )
 
-    def give_back(self, charges: Iterable[Charge], tokens: int | None) -> None:
-        """End a lease: ``tokens`` were used, or None for nothing at all. Called once a lease."""
+    async def peek(self, charges: Sequence[Charge]) -> Decisions:
+        """How the quotas stand; takes nothing."""
+        now = self._clock()
+        return {charge: self._peek(charge, now) for charge in charges}
+
+    async def close(self) -> None:
+        """Nothing is held elsewhere."""
+
+    def give_back(self, charges: Iterable[Charge], used: Used | None) -> None:
+        """End a lease: so much was used, or None for nothing at all. Called once a lease."""
         now = self._clock()
         for charge in charges:
             if isinstance(charge.quota, Concurrency):
                 self._free(charge)
             else:
-                self._settle(charge, charge.quota, now, tokens)
+                self._settle(charge, charge.quota, now, used)
 
     def __len__(self) -> int:
         """How many quotas are remembered."""
@@ -94,8 +102,8 @@ class MemoryLimiter:
         else:
             del self._slots[charge.key]
 
-    def _settle(self, charge: Charge, quota: Quota, now: float, tokens: int | None) -> None:
-        difference = _used(charge, tokens) - charge.cost
+    def _settle(self, charge: Charge, quota: Quota, now: float, used: Used | None) -> None:
+        difference = (0 if used is None else used.charged_to(charge)) - charge.cost
         tat = gcra.settle(self._tats.get(charge.key), now, difference, quota)
         if tat is not None:
             self._tats[charge.key] = tat
@@ -123,19 +131,17 @@ class MemoryLease:
         self._limiter = limiter
         self._charges = charges
 
-    async def settle(self, tokens: int) -> None:
-        """Charge what was used. Raises ``ValueError`` where ``tokens`` is negative."""
-        if tokens < 0:
-            raise ValueError("tokens used cannot be negative")
-        self._end(tokens)
+    async def settle(self, used: Used) -> None:
+        """Charge what was used."""
+        self._end(used)
 
     async def release(self) -> None:
         """Give everything back."""
         self._end(None)
 
-    def _end(self, tokens: int | None) -> None:
+    def _end(self, used: Used | None) -> None:
         charges, self._charges = self._charges, ()
-        self._limiter.give_back(charges, tokens)
+        self._limiter.give_back(charges, used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +162,6 @@ def _worst_refusal(outcomes: Iterable[_Outcome], *, shadow: bool) -> _Outcome | 
 def _severity(outcome: _Outcome) -> float:
     wait = outcome.decision.retry_after
     return float("inf") if wait is None else wait
-
-
-def _used(charge: Charge, tokens: int | None) -> int:
-    if tokens is None:
-        return 0
-    return tokens if charge.unit is Unit.TOKENS else charge.cost
 
 
 def _slot_decision(quota: Concurrency, used: int) -> Decision:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit
+from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit, Used
 from gateway.limits.gcra import Quota, Tat, peek, settle, step
 from gateway.limits.memory import MemoryLimiter
 
@@ -146,7 +146,7 @@ class Books(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         lease, cost = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         used = data.draw(st.integers(0, cost))
-        finished(lease.settle(used))
+        finished(lease.settle(Used(used, 0)))
         self.used += used
         self.ended.append(lease)
 
@@ -162,7 +162,7 @@ class Books(RuleBasedStateMachine):
     def end_again(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.ended))
         finished(lease.release())
-        finished(lease.settle(0))
+        finished(lease.settle(Used(0, 0)))
 
     @rule(seconds=st.floats(0, 100))
     def wait(self, seconds: float) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit
+from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit, Used
 from gateway.limits.gcra import Quota
 from gateway.limits.memory import MemoryLimiter
 
@@ -66,7 +66,7 @@ async def remaining(limiter: MemoryLimiter, charge: Charge) -> int:
 
 async def test_nothing_to_charge_is_always_taken(limiter: MemoryLimiter) -> None:
     lease = await taken(limiter)
-    await lease.settle(10)
+    await lease.settle(Used(10, 0))
     assert lease.decisions == {}
 
 
@@ -81,7 +81,7 @@ async def test_row_32_a_call_refused_by_one_quota_uses_no_other(limiter: MemoryL
     first = await taken(limiter, requests(2), slot())
     for _ in range(5):
         assert (await refused(limiter, requests(2), slot())).which == slot()
-    await first.settle(0)
+    await first.settle(Used(0, 0))
     await taken(limiter, requests(2), slot())
 
 
@@ -111,7 +111,7 @@ async def test_the_wait_that_is_told_is_enough(limiter: MemoryLimiter, clock: Cl
 
 async def test_settling_charges_what_was_used(limiter: MemoryLimiter) -> None:
     lease = await taken(limiter, requests(5), tokens(80))
-    await lease.settle(30)
+    await lease.settle(Used(30, 0))
     assert await remaining(limiter, tokens(1)) == 70
     assert await remaining(limiter, requests(5)) == 4
 
@@ -119,7 +119,7 @@ async def test_settling_charges_what_was_used(limiter: MemoryLimiter) -> None:
 async def test_settling_more_than_reserved_leaves_a_debt(
     limiter: MemoryLimiter, clock: Clock
 ) -> None:
-    await (await taken(limiter, tokens(10))).settle(150)
+    await (await taken(limiter, tokens(10))).settle(Used(150, 0))
     assert (await refused(limiter, tokens(1))).decision.remaining == 0
     clock.now += 31.0
     await taken(limiter, tokens(1))
@@ -137,11 +137,11 @@ async def test_row_34_a_released_call_leaves_no_trace(limiter: MemoryLimiter) ->
 async def test_row_34_a_lease_ends_once(limiter: MemoryLimiter, first: str) -> None:
     await taken(limiter, tokens(40))  # so that a second refund would show
     lease = await taken(limiter, requests(5), tokens(50), slot(2))
-    await (lease.settle(20) if first == "settle" else lease.release())
+    await (lease.settle(Used(20, 0)) if first == "settle" else lease.release())
     left = await remaining(limiter, tokens(1))
     for _ in range(3):
         await lease.release()
-        await lease.settle(0)
+        await lease.settle(Used(0, 0))
     assert await remaining(limiter, tokens(1)) == left
     assert left == (40 if first == "settle" else 60)
 
@@ -151,7 +151,7 @@ async def test_row_33_a_slot_comes_back_however_the_call_ends(limiter: MemoryLim
         leases = [await taken(limiter, slot(4)) for _ in range(4)]
         assert (await refused(limiter, slot(4))).decision.retry_after == 1.0
         for lease in leases:
-            await (lease.settle(1) if end == "settle" else lease.release())
+            await (lease.settle(Used(1, 0)) if end == "settle" else lease.release())
     assert len(limiter) == 0
 
 
@@ -192,7 +192,7 @@ async def test_what_a_shadow_would_refuse_charges_no_shadow_but_what_is_enforced
     over = await taken(limiter, requests(5), shadowed, slots)
     assert over.shadow_refusal == shadowed
     assert over.decisions[slots].remaining == 8
-    await over.settle(1000)  # nothing was taken of the shadow: nothing is settled there
+    await over.settle(Used(1000, 0))  # nothing was taken of the shadow: nothing is settled there
     assert await remaining(limiter, tokens(1)) == 40
     assert await remaining(limiter, requests(5)) == 3
 
@@ -209,7 +209,7 @@ async def test_an_impossible_shadow_still_lets_the_call_through(limiter: MemoryL
 
 async def test_full_buckets_are_forgotten(limiter: MemoryLimiter, clock: Clock) -> None:
     for index in range(1000):
-        await (await taken(limiter, requests(5, f"tenant-{index}"))).settle(0)
+        await (await taken(limiter, requests(5, f"tenant-{index}"))).settle(Used(0, 0))
     assert len(limiter) == 1000
     clock.now += 61.0
     await taken(limiter, requests(5, "now"))
@@ -237,11 +237,17 @@ async def test_one_key_twice_is_a_callers_error(limiter: MemoryLimiter) -> None:
         await limiter.reserve([tokens(1), tokens(2)])
 
 
-async def test_negative_usage_is_a_callers_error_and_the_lease_lives_on(
-    limiter: MemoryLimiter,
-) -> None:
-    lease = await taken(limiter, tokens(10))
+def test_negative_usage_is_a_callers_error() -> None:
     with pytest.raises(ValueError, match="cannot be negative"):
-        await lease.settle(-1)
-    await lease.release()
-    assert await remaining(limiter, tokens(1)) == 100
+        Used(1, -1)
+
+
+@pytest.mark.parametrize(
+    ("unit", "left"), [(Unit.TOKENS, 70), (Unit.INPUT, 90), (Unit.OUTPUT, 80), (Unit.REQUESTS, 50)]
+)
+async def test_each_unit_is_charged_with_its_part(
+    limiter: MemoryLimiter, unit: Unit, left: int
+) -> None:
+    charge = Charge(LimitKey("t", "any"), unit, Quota(100, 60.0, 100), 50)
+    await (await taken(limiter, charge)).settle(Used(10, 20))
+    assert (await limiter.peek([charge]))[charge].remaining == left
