@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # Rounds a router may be missing before what answers in its place is taken for what it seems.
 # The workers it told of go stale meanwhile, so nothing is admitted on their word.
 ROUTER_ROUNDS = 30
+LEAST_PAUSE = 0.25  # seconds between rounds, however many requests suggest another one
 
 Word = tuple[WorkerFacts, ...] | capacity.Silent
 
@@ -66,8 +67,10 @@ class Discovery:
         """Ask for ever. A round never fails; what it could not learn is in the snapshot."""
         while True:
             await self.round()
+            pause = min(LEAST_PAUSE, self._refresh)
+            await asyncio.sleep(pause)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._refresh):
+                async with asyncio.timeout(self._refresh - pause):
                     await self._wake.wait()
             self._wake.clear()
 

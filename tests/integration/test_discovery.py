@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from fakes.raw_engine import RawEngine, answer, head
+from gateway.edge.discovery import LEAST_PAUSE
 from integration.conftest import gateway_for
 
 FAST = {"limit": {"refresh": "20ms", "stale_after": "2s"}}
@@ -181,6 +182,29 @@ async def test_there_is_one_prober_and_it_generates_nothing(engine, http):  # ca
         await asyncio.sleep(0.5)
         assert 0 < engine.probes - before < 60
     assert engine.received == []
+
+
+async def test_requests_that_fail_do_not_make_rounds_follow_each_other(engine, http):
+    async with gateway_for(engine.url, backend={"limit": {"refresh": "1h"}}) as app:
+        discovery = app.generation.runtime.backends[0].discovery
+        rounds = 0
+        real = discovery.round
+
+        async def counted():
+            nonlocal rounds
+            rounds += 1
+            await real()
+
+        discovery.round = counted
+        async with asyncio.timeout(5):
+            while rounds < 2:  # asked for all the time
+                discovery.ask_soon()
+                await asyncio.sleep(0.001)
+            first = asyncio.get_running_loop().time()
+            while rounds < 4:
+                discovery.ask_soon()
+                await asyncio.sleep(0.001)
+        assert asyncio.get_running_loop().time() - first >= 2 * LEAST_PAUSE
 
 
 @asynccontextmanager
