@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.settings.media import Media
-from gateway.settings.models import Backend, Calibration, Policy, Settings, Tenant
+from gateway.settings.models import Backend, Calibration, Limits, Policy, Settings, Tenant
 from gateway.settings.units import duration_text, size_text
 
 _UNKNOWN: Final = {
@@ -30,6 +30,7 @@ _TOO_FAST: Final = {
     "flag": "recorded",
     "hold": "held until it is checked",
 }
+_STORE_FAILS: Final = {"refuse": "refused with 503", "allow": "ADMITTED without quotas"}
 _ENGINE_ALONE: Final = "the engine's limit alone"
 
 
@@ -156,6 +157,15 @@ def _checks(settings: Settings) -> Iterator[str]:
     yield f"a long prompt answered too fast: {_TOO_FAST[latency.action]}"
 
 
+def _store(limits: Limits) -> str:
+    if not limits.store.shared:
+        return "quotas are counted in memory: they start full after a restart"
+    return (
+        f"quotas are counted in {limits.store}; without a word from it within "
+        f"{duration_text(limits.timeout)} requests are {_STORE_FAILS[limits.when_store_fails]}"
+    )
+
+
 def _bounds(settings: Settings) -> Iterator[str]:
     waits = settings.timeouts
     yield f"request bodies up to {size_text(settings.body.max_bytes)}, else 413"
@@ -169,4 +179,4 @@ def _bounds(settings: Settings) -> Iterator[str]:
         f"{settings.counting.threads} counting threads, for prompts over "
         f"{size_text(settings.counting.inline_bytes)}"
     )
-    yield "quotas are counted in memory: they start full after a restart"
+    yield _store(settings.limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any, TypeVar
 
@@ -19,7 +20,7 @@ from pydantic import (
     ValidationInfo,
 )
 
-from gateway.settings import units
+from gateway.settings import store, units
 from gateway.settings.sources import NoSecrets, SecretSource, resolve
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -110,15 +111,11 @@ def _tokenizer(value: str) -> str:
     return value
 
 
-def _store(value: object) -> object:
-    if isinstance(value, str) and value.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError(  # the URL may hold a password: it is not repeated
-            "a redis store is not in this version: `memory` is what it has, which counts within "
-            "this one process and forgets at a restart"
-        )
-    if value != "memory":
-        raise ValueError("must be memory")
-    return value
+def _store(value: object, info: ValidationInfo) -> store.Store:
+    """A URL may hold a password: it may be a reference as any secret, and is never repeated."""
+    if isinstance(value, store.Store):
+        return value
+    return store.parse_store(_secret(value, info).get_secret_value())
 
 
 def _one_worker(value: int) -> int:
@@ -151,6 +148,9 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1), Kind("number from 0 to 1",
 Factor = Annotated[
     float, Strict(), Field(ge=1, le=1000), Kind("number from 1 to 1000", "{:g}".format)
 ]
+Weight = Annotated[
+    float, Strict(), Field(gt=0, le=1000), Kind("number above 0, to 1000", "{:g}".format)
+]
 Duration = Annotated[
     float,
     BeforeValidator(units.duration),
@@ -178,6 +178,9 @@ Address = Annotated[
 Url = Annotated[str, BeforeValidator(units.base_url), Kind("URL")]
 Name = Annotated[str, AfterValidator(_name), Kind("name")]
 ModelPattern = Annotated[str, AfterValidator(_model_pattern), Kind("model pattern")]
+Instant = Annotated[
+    datetime, BeforeValidator(units.instant), Kind("date and time", datetime.isoformat)
+]
 KeyHash = Annotated[str, AfterValidator(_key_hash), Kind("SHA-256 in hex")]
 Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
 ApiKey = Annotated[
@@ -186,4 +189,6 @@ ApiKey = Annotated[
 SaltSecret = Annotated[
     SecretStr, AfterValidator(_long_enough), BeforeValidator(_secret), Kind("secret")
 ]
-Store = Annotated[str, BeforeValidator(_store), Kind("`memory`")]
+Store = Annotated[
+    store.Store, PlainValidator(_store), PlainSerializer(str), Kind("`memory` or store URL")
+]

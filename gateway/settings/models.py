@@ -18,7 +18,6 @@ from gateway.settings.fields import (
     Duration,
     DurationOrZero,
     Factor,
-    KeyHash,
     Margin,
     ModelPattern,
     Name,
@@ -38,9 +37,10 @@ from gateway.settings.fields import (
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.section import Section
+from gateway.settings.tenants import Policy, Tenant
+from gateway.settings.store import MEMORY
 from gateway.settings.units import HostPort
 
-DEFAULT_POLICY = "default"
 ENGINE_TOKENIZER = "engine"  # count by asking the engine
 
 
@@ -167,55 +167,22 @@ class Backend(Section):
         return self.tokenizer not in {None, ENGINE_TOKENIZER}
 
 
-class Tenant(Section):
-    """One customer: who may call, and under which policy."""
-
-    id: Name = Field(description="Its name in metrics and logs.")
-    key_sha256: Annotated[tuple[KeyHash, ...], AfterValidator(no_duplicates)] = Field(
-        default=(),
-        description="SHA-256 of each of its keys (`poolgate keys new`). Only a sole tenant may "
-        "have none: it is then open, and any or no key is accepted.",
-    )
-    policy: Name = Field(default=DEFAULT_POLICY, description="A name under `policies`.")
-
-
-class Policy(Section):
-    """What a tenant may use. ``None`` means no limit.
-
-    A rate limit is a bucket of that size, refilled evenly over its period.
-    """
-
-    requests_per_minute: Positive | None = Field(default=None, description="Requests a minute.")
-    tokens_per_minute: Positive | None = Field(
-        default=None,
-        description="Tokens a minute, prompt and output. Reserved before the engine is asked, "
-        "settled with what was really used.",
-    )
-    tokens_per_day: Positive | None = Field(default=None, description="The same over 24 hours.")
-    concurrent: Positive | None = Field(default=None, description="Requests at the same time.")
-    max_prompt_tokens: Positive | None = Field(
-        default=None, description="Longest prompt. The engine's limit still rules if smaller."
-    )
-    reserve_output_tokens: Whole = Field(
-        default=1024,
-        description="Output tokens reserved for each answer whose request sets no maximum.",
-    )
-    models: Annotated[tuple[ModelPattern, ...], AfterValidator(not_empty)] = Field(
-        default=("*",), description="Models that may be asked for. `*` stands for any characters."
-    )
-    shadow: Bool = Field(
-        default=False, description="Count the quotas and show them, but never refuse by them."
-    )
-
-
 class Limits(Section):
     """Where quotas are counted."""
 
-    store: Store = Field(default="memory", description="`redis://...` is not in this version.")
+    store: Store = Field(
+        default=MEMORY,
+        description="`redis://...` counts for all processes that name it: docs/limits.md.",
+    )
     when_store_fails: Literal["refuse", "allow"] = Field(
         default="refuse", description="While the store does not answer: refuse or allow requests."
     )
     timeout: Duration = Field(default=0.1, description="How long to wait for the store.")
+    lease: Duration = Field(
+        default=30.0,
+        description="How long a killed process keeps its places in `concurrent`; a running one "
+        "renews them every third of it.",
+    )
 
 
 class PromptTokensCheck(Section):

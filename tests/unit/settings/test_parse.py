@@ -24,7 +24,7 @@ def test_one_url_is_a_whole_configuration() -> None:
     policy = settings.policy_of(tenant)
     assert policy.requests_per_minute is policy.tokens_per_minute is policy.concurrent is None
     assert policy.models == ("*",)
-    assert settings.limits.store == "memory"
+    assert str(settings.limits.store) == "memory"
     assert settings.notices == ()
 
 
