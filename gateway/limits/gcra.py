@@ -72,39 +72,43 @@ class Decision:
         return self.retry_after is None
 
 
-def step(state: Tat | None, now: float, cost: int, quota: Quota) -> tuple[Tat | None, Decision]:
-    """Ask for ``cost`` units at ``now`` (seconds). A refusal leaves the state as it was.
+def ahead(state: Tat | None, now: float) -> int:
+    """How far the TAT lies ahead of ``now`` (seconds), in picoseconds: 0 for a full bucket."""
+    return 0 if state is None else max(0, state - _picoseconds(now))
 
-    A cost of 0 is admitted unless the bucket is in debt. Raises ``ValueError`` if negative.
+
+def decide(ahead: int, cost: int, quota: Quota) -> Decision:
+    """Ask for ``cost`` units of a bucket whose TAT lies so far ahead.
+
+    Where it is allowed, ``settle`` with the cost is to follow. A cost of 0 is admitted unless the
+    bucket is in debt. Raises ``ValueError`` if negative.
     """
     if cost < 0:
         raise ValueError("a cost cannot be negative")
-    instant = _picoseconds(now)
-    current = _at_least(state, instant)
-    after = current + cost * quota.interval
-    wait = after - quota.tolerance - instant
+    after = ahead + cost * quota.interval
+    wait = after - quota.tolerance
     if wait <= 0:
-        return after, _decision(after - instant, quota, allowed=True, retry_after=0.0)
+        return _decision(after, quota, allowed=True, retry_after=0.0)
     retry_after = None if cost > quota.burst else _rounded_up(wait)
-    return state, _decision(current - instant, quota, allowed=False, retry_after=retry_after)
+    return _decision(ahead, quota, allowed=False, retry_after=retry_after)
 
 
-def peek(state: Tat | None, now: float, quota: Quota) -> Decision:
+def standing(ahead: int, quota: Quota) -> Decision:
     """What may be told of a bucket without asking for anything."""
-    instant = _picoseconds(now)
-    ahead = _at_least(state, instant) - instant
     return _decision(ahead, quota, allowed=True, retry_after=0.0)
 
 
 def settle(state: Tat | None, now: float, difference: int, quota: Quota) -> Tat | None:
-    """Charge ``difference`` units afterwards, or give them back where it is negative.
+    """Charge ``difference`` units, or give them back where it is negative.
 
-    A charge is never refused: it may leave a debt that has to be refilled first. What was given
+    This refuses nothing: a charge may leave a debt that has to be refilled first. What was given
     back never exceeds a full bucket. A refund of what was reserved in an earlier window counts in
     the window it is made in: over a request's whole life only what it really used is charged.
     """
     if difference > 0:
-        return _at_least(state, _picoseconds(now)) + difference * quota.interval
+        instant = _picoseconds(now)
+        start = instant if state is None else max(state, instant)
+        return start + difference * quota.interval
     return None if state is None else state + difference * quota.interval
 
 
@@ -120,10 +124,6 @@ def _decision(ahead: int, quota: Quota, *, allowed: bool, retry_after: float | N
 
 def _picoseconds(seconds: float) -> int:
     return int(seconds * _PER_SECOND)
-
-
-def _at_least(state: Tat | None, instant: int) -> int:
-    return instant if state is None else max(state, instant)
 
 
 def _rounded_up(picoseconds: int) -> float:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from bucket import peek, step
 from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit, Used
-from gateway.limits.gcra import Quota, Tat, peek, settle, step
+from gateway.limits.gcra import Quota, Tat, settle
 from gateway.limits.memory import MemoryLimiter
 
 quotas = st.builds(

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.limits.gcra import Decision, Quota, expired, peek, settle, step
+from bucket import peek, step
+from gateway.limits.gcra import Decision, Quota, expired, settle
 
 SIX_A_MINUTE = Quota(6, 60.0, 6)  # one every 10 s
 
