@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import hmac
 import secrets
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import aiohttp
+from aiohttp import web
 
 from gateway.core import capacity, media, tenants
 from gateway.core.admission import Outcomes
@@ -30,7 +32,7 @@ from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.record import Recorder
-from gateway.edge.server import Servers
+from gateway.edge.server import Place, Servers
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
 from gateway.limits.memory import MemoryLimiter
@@ -68,36 +70,49 @@ class Generation:
 
 
 class App:
-    """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``."""
+    """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``.
+
+    ``secret`` keys what must be alike in processes that serve together; ``routes`` are added to
+    the admin plane's.
+    """
 
     def __init__(
-        self, *, access_log: BinaryIO | None = None, tokenizers: Path | None = None
+        self,
+        *,
+        access_log: AccessLog | None = None,
+        tokenizers: Path | None = None,
+        secret: bytes | None = None,
+        routes: Iterable[web.RouteDef] = (),
     ) -> None:
         self._clock = asyncio.get_running_loop().time
         self._tokenizers = tokenizers
         self._tasks = Tasks()
         self.metrics = Metrics()
-        self._access_log = AccessLog(access_log) if access_log is not None else None
+        self._access_log = access_log
         self.recorder = Recorder(self.metrics, self._clock, self._access_log)
         self._limiter = MemoryLimiter(self._clock)
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
+        self._routes = routes
         self._generation: Generation | None = None
         self._handler: Handler | None = None
         self._servers: Servers | None = None
 
-    async def start(self, settings: Settings) -> None:
-        """Build, ask the engines once, listen.
+    async def start(
+        self, settings: Settings, *, data: Place | None = None, admin: Place | None = None
+    ) -> None:
+        """Build, ask the engines once, listen: where the settings say, or at ``data``, ``admin``.
 
         Raises ``SettingsError`` for a tokenizer that cannot be loaded, ``OSError`` for an address
         that is taken.
         """
         self._generation = await self._build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
-        admin = Admin(self._handler, self.recorder, self.metrics, self._clock)
-        self._servers = Servers(self._handler, admin, self._tasks)
+        operators = Admin(self._handler, self.recorder, self.metrics, self._clock).application()
+        operators.add_routes(self._routes)
+        self._servers = Servers(self._handler, operators, self._tasks)
         self.metrics.store_up.set(1)
-        await self._servers.start(settings.listen, settings.admin)
+        await self._servers.start(data or settings.listen, admin or settings.admin)
 
     async def reload(self, settings: Settings) -> None:
         """Serve new requests under ``settings``; those under way end under the old ones.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.settings import Problem, Settings, SettingsError, parse
+from gateway.supervise.handover import Written, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,27 @@ class ProcessSecrets:
 
 def read_settings(path: Path, environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in a file. Raises ``SettingsError``, also where the file cannot be read."""
-    if environment is None:
-        environment = os.environ  # noqa: TID251 -- this is the place
+    return parse(_text(path), _secrets(path, environment))
+
+
+def read_written(path: Path, environment: Mapping[str, str] | None = None) -> Written:
+    """A file's text with the secrets it refers to, for other processes. Raises as above."""
+    return written(_text(path), _secrets(path, environment))
+
+
+def own_environment() -> Mapping[str, str]:
+    """The variables of this process."""
+    return os.environ  # noqa: TID251 -- this is the place
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SettingsError([Problem("", f"cannot read {path}: {error.strerror}")]) from None
     except UnicodeError:
         raise SettingsError([Problem("", f"cannot read {path}: it is not UTF-8 text")]) from None
-    return parse(text, ProcessSecrets(environment, path.parent))
+
+
+def _secrets(path: Path, environment: Mapping[str, str] | None) -> ProcessSecrets:
+    return ProcessSecrets(own_environment() if environment is None else environment, path.parent)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, Protocol
 
 import uvloop
 
 from gateway.app import App
-from gateway.cli.config_file import read_settings
-from gateway.settings import Settings, SettingsError, for_backend, with_addresses
+from gateway.cli.config_file import own_environment, read_written
+from gateway.edge.access_log import AccessLog
+from gateway.edge.tasks import unless
+from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
+from gateway.supervise.handover import Written
+from gateway.supervise.supervisor import StartError, Supervisor
+from gateway.supervise.worker import log_to_stderr, settle_memory
 
 log = logging.getLogger("poolgate")
 EXIT_BAD_CONFIG = 2
@@ -44,70 +48,124 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit status 0 after a drain, 2 for a bad configuration."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-
-    def read() -> Settings:
-        addresses = {"listen": args.listen, "admin": args.admin}
-        if args.config is None:
-            return for_backend(
-                args.backend, engine=args.engine, tokenizer=args.tokenizer, **addresses
-            )
-        return with_addresses(read_settings(args.config), **addresses)
-
+    """Exit status 0 after a drain, 2 for a bad configuration, 1 where it cannot start."""
+    log_to_stderr()
     try:
-        settings = read()
-        return uvloop.run(
-            _serve(settings, read, access_log=None if args.no_access_log else sys.stdout.buffer)
-        )
+        return uvloop.run(_serve(args))
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_CONFIG
+    except StartError as error:  # the worker has told what is wrong
+        print(f"cannot start: {error}", file=sys.stderr)
+        return error.status
     except OSError as error:
         print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
 
 
-async def _serve(
-    settings: Settings, read: Callable[[], Settings], access_log: BinaryIO | None
+class Gateway(Protocol):
+    """A gateway of one process or of several."""
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration in force."""
+
+    @property
+    def data_url(self) -> str:
+        """Where clients go."""
+
+    @property
+    def admin_url(self) -> str:
+        """Where operators go."""
+
+    async def drain(self) -> bool:
+        """End what runs, in its own time."""
+
+    async def stop(self) -> None:
+        """End everything at once."""
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    if args.config is None:
+        return await _serve_alone(args, lambda: _settings(args))
+    text = read_written(args.config)
+    settings = _settings(args, text)
+    if settings.workers == 1:
+        return await _serve_alone(args, lambda: _settings(args, read_written(args.config)))
+    workers = Supervisor(settings, text, own_environment(), access_log=not args.no_access_log)
+
+    async def reload() -> None:
+        changed = read_written(args.config)
+        await workers.reload(_as_many(_settings(args, changed), workers), changed)
+
+    return await _until_told(workers, workers.start, reload)
+
+
+async def _serve_alone(args: argparse.Namespace, read: Callable[[], Settings]) -> int:
+    """In this process."""
+    settings = read()
+    app = App(access_log=None if args.no_access_log else AccessLog(sys.stdout.buffer))
+
+    async def start() -> None:
+        await app.start(settings)
+        settle_memory()
+
+    async def reload() -> None:
+        await app.reload(_as_many(read(), app))
+
+    return await _until_told(app, start, reload)
+
+
+async def _until_told(
+    gateway: Gateway,
+    start: Callable[[], Coroutine[Any, Any, None]],
+    reload: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
+    """From start to the end: one SIGTERM drains, a second one ends at once."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
-    app = App(access_log=access_log)
     try:
-        await app.start(settings)
-        _settle_memory()
-        for notice in settings.notices:
+        if not await unless(start(), _told_to_end(signals)):
+            return 0
+        for notice in gateway.settings.notices:
             log.warning("%s", notice)
-        log.info("listening on %s, admin on %s", app.data_url, app.admin_url)
+        log.info("listening on %s, admin on %s", gateway.data_url, gateway.admin_url)
         while await signals.get() is signal.SIGHUP:
-            await _reload(app, read)
-        log.info("draining for up to %gs", app.settings.drain)
-        await app.drain()
+            await _reload(reload)
+        log.info("draining for up to %gs", gateway.settings.drain)
+        if not await unless(gateway.drain(), _told_to_end(signals)):
+            log.warning("told to end once more: what runs is cut off")
     finally:
-        await app.stop()
+        await gateway.stop()
     return 0
 
 
-def _settle_memory() -> None:
-    """Keep the garbage collector from walking what start-up made, over and over.
-
-    Tokenizers and libraries are hundreds of thousands of objects that never die; walking them took
-    a fifth of a short request's time. What requests make is freed by reference counting.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+async def _told_to_end(signals: asyncio.Queue[signal.Signals]) -> None:
+    """Wait for SIGTERM or SIGINT; a reload is not for now."""
+    while await signals.get() is signal.SIGHUP:
+        pass
 
 
-async def _reload(app: App, read: Callable[[], Settings]) -> None:
+async def _reload(reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A bad file changes nothing."""
     try:
-        await app.reload(read())
+        await reload()
     except SettingsError as error:
         log.error("reload refused, the old configuration stays: %s", error)  # noqa: TRY400
     else:
         log.info("configuration reloaded")
+
+
+def _settings(args: argparse.Namespace, text: Written | None = None) -> Settings:
+    """What the file says, or the one backend; the command's addresses go first."""
+    addresses = {"listen": args.listen, "admin": args.admin}
+    if text is None:
+        return for_backend(args.backend, engine=args.engine, tokenizer=args.tokenizer, **addresses)
+    return with_addresses(text.settings(), **addresses)
+
+
+def _as_many(changed: Settings, gateway: Gateway) -> Settings:
+    if changed.workers != gateway.settings.workers:
+        raise SettingsError([Problem("workers", "cannot change without a restart")])
+    return changed

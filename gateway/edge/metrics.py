@@ -82,6 +82,11 @@ class Metrics:
             "backend",
         )
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
+        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
+        self.workers.set(1)
+        self.worker_restarts = make.counter(
+            "poolgate_worker_restarts", "Worker processes started again after they ended"
+        )
         self.token_usage = make.counter(
             "gen_ai_client_token_usage", "Tokens reported by engines", "backend", "token_type"
         )

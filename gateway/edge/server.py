@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator, Sequence
+from socket import socket
+from typing import TypeAlias
 
 from aiohttp import web
 
-from gateway.edge.admin import Admin
 from gateway.edge.handler import Handler
 from gateway.edge.tasks import Tasks
 from gateway.settings import HostPort
 
 log = logging.getLogger(__name__)
 POLL = 0.05  # seconds between looks at what still runs while draining
+BACKLOG = 1024  # connections that may wait to be accepted
+CUT_OFF = 0.5  # seconds for what is cut off to give back what it holds
+
+Place: TypeAlias = HostPort | Sequence[socket]  # an address to bind, or sockets that are bound
 
 
 class Servers:
     """Data and admin plane of one process."""
 
-    def __init__(self, handler: Handler, admin: Admin, tasks: Tasks) -> None:
+    def __init__(self, handler: Handler, admin: web.Application, tasks: Tasks) -> None:
         self._handler = handler
         self._tasks = tasks
         # The low-level server: no router, no middleware, so no second opinion on paths.
@@ -32,17 +38,17 @@ class Servers:
             access_log=None,
             logger=_protocol_log(),
         )
-        self._data = web.ServerRunner(server)
-        self._admin = web.AppRunner(admin.application(), access_log=None)
+        self._data = web.ServerRunner(server, shutdown_timeout=CUT_OFF)
+        self._admin = web.AppRunner(admin, access_log=None, shutdown_timeout=CUT_OFF)
         self.data_port = 0
         self.admin_port = 0
 
-    async def start(self, listen: HostPort, admin: HostPort) -> None:
-        """Bind both. Raises ``OSError`` where an address is taken."""
+    async def start(self, data: Place, admin: Place) -> None:
+        """Listen at both. Raises ``OSError`` where an address is taken."""
         await self._admin.setup()
         await self._data.setup()
-        await web.TCPSite(self._admin, admin.host, admin.port).start()
-        await web.TCPSite(self._data, listen.host, listen.port, backlog=1024).start()
+        for site in (*_sites(self._admin, admin), *_sites(self._data, data)):
+            await site.start()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
 
@@ -81,6 +87,14 @@ def _only_what(record: logging.LogRecord) -> bool:
     return True
 
 
+def _sites(runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
+    if isinstance(place, HostPort):
+        yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
+    else:
+        yield from (web.SockSite(runner, bound, backlog=BACKLOG) for bound in place)
+
+
 def _port(runner: web.BaseRunner) -> int:
+    """The port of its first address; 0 for a Unix socket's."""
     address = runner.addresses[0]
-    return int(address[1])
+    return int(address[1]) if isinstance(address, tuple) else 0

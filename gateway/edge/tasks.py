@@ -38,3 +38,18 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self._running)
+
+
+async def unless(work: Coroutine[Any, Any, Any], stop: Coroutine[Any, Any, Any]) -> bool:
+    """Whether ``work`` ended before ``stop``; the other is cancelled. Raises what ``work`` does."""
+    working = asyncio.create_task(work)  # noqa: TID251 - held, and awaited before this returns
+    stopping = asyncio.create_task(stop)  # noqa: TID251 - likewise
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+        return working.done()
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

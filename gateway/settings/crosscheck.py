@@ -28,6 +28,16 @@ def cross_problems(written: Written) -> Iterator[Problem]:
     yield from _one_port_for_both(written)
 
 
+def settings_problems(settings: Settings) -> Iterator[Problem]:
+    """Faults that show only once references are resolved: a store may be written as one."""
+    if settings.workers > 1 and not settings.limits.store.shared:
+        yield Problem(
+            "workers",
+            "more than one needs limits.store to be a redis store: each would count in a memory "
+            "of its own, and every quota would be that many times as large",
+        )
+
+
 def _entries(written: Written, section: str) -> Iterator[tuple[int, Written]]:
     entries = written.get(section)
     for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):

@@ -118,15 +118,6 @@ def _store(value: object, info: ValidationInfo) -> store.Store:
     return store.parse_store(_secret(value, info).get_secret_value())
 
 
-def _one_worker(value: int) -> int:
-    if value > 1:
-        raise ValueError(
-            "more than one worker needs a redis store to count tenants together, and neither is "
-            "in this version: write 1"
-        )
-    return value
-
-
 def _margin(value: object) -> object:
     if isinstance(value, str) and value != "auto":
         raise ValueError("must be auto or a whole number of tokens")
@@ -143,7 +134,7 @@ Margin = Annotated[
     Kind("`auto` or whole number", lambda value: str(value) if value else "auto"),
 ]
 Positive = Annotated[int, Strict(), Field(ge=1), Kind("positive whole number")]
-Workers = Annotated[Positive, AfterValidator(_one_worker)]
+Workers = Annotated[Positive, Field(le=256)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1), Kind("number from 0 to 1", "{:g}".format)]
 Factor = Annotated[
     float, Strict(), Field(ge=1, le=1000), Kind("number from 1 to 1000", "{:g}".format)

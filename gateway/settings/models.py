@@ -157,8 +157,8 @@ class Backend(Section):
     )
     salt_secret: SaltSecret | None = Field(
         default=None,
-        description="Key of the salts, 16 characters or more. Without one it is random in each "
-        "process: after a restart, and on another gateway, every prefix is cached anew.",
+        description="Key of the salts, 16 characters or more. Without one it is random at "
+        "each start: after a restart, and on another gateway, every prefix is cached anew.",
     )
 
     @property
@@ -300,7 +300,11 @@ class Settings(Section):
     admin: Address = Field(
         default=HostPort("127.0.0.1", 9090), description="The admin plane: never for clients."
     )
-    workers: Workers = Field(default=1, description="Processes. This version runs one.")
+    workers: Workers = Field(
+        default=1,
+        description="Processes that serve, under one supervisor. More than one needs a redis "
+        "store, in which they count tenants together.",
+    )
     backends: Annotated[tuple[Backend, ...], AfterValidator(not_empty)] = Field(
         description="The engines."
     )

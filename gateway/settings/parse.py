@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.settings.crosscheck import cross_problems
+from gateway.settings.crosscheck import cross_problems, settings_problems
 from gateway.settings.fields import Context
 from gateway.settings.models import Settings
 from gateway.settings.problems import Problem, SettingsError
@@ -99,6 +99,8 @@ def _validated(
     except ValidationError as error:
         problems = [*problems, *_model_problems(error)]
     problems = [*problems, *cross_problems(value)]
+    if settings is not None:
+        problems += settings_problems(settings)
     if settings is None or problems:
         raise SettingsError(problems)
     return settings

@@ -1,0 +1,1 @@
+"""Several worker processes on one host, under one supervisor (``workers`` over 1)."""

@@ -1,0 +1,162 @@
+"""The admin plane of all workers: asked once, answered for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from gateway import __version__
+from gateway.edge.admin import JSON
+from gateway.settings import HostPort
+from gateway.supervise import merge
+from gateway.supervise.ledger import Ledger
+from gateway.supervise.process import Answer, Silent, Worker
+
+
+class Place(Protocol):
+    """A worker's place in the supervisor."""
+
+    index: int
+    worker: Worker | None
+    restarts: int
+
+
+class Admin:
+    """Answers operators by asking the workers. ``draining`` is the supervisor's to set."""
+
+    def __init__(self, places: Sequence[Place], ledger: Ledger) -> None:
+        self._places = places
+        self._ledger = ledger
+        self._clock = asyncio.get_running_loop().time
+        self._started = self._clock()
+        self.draining = False
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/healthz", self.healthz),
+                web.get("/readyz", self.readyz),
+                web.get("/metrics", self.metrics),
+                web.get("/status", self.status),
+                web.get("/incidents", self.incidents),
+                web.get("/{page:.*}", self.any_worker),
+                web.post("/{action:.*}", self.every_worker),
+            ]
+        )
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self.port = 0
+
+    async def start(self, address: HostPort) -> None:
+        """Listen. Raises ``OSError`` where the address is taken."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address.host, address.port).start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Answer nobody any more."""
+        await self._runner.cleanup()
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """The supervisor lives; workers, engines and stores have no say."""
+        return web.json_response({"status": "ok"})
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Half of the workers or more are ready, and each that takes requests is.
+
+        One that is being started takes none, and the others serve in its stead.
+        """
+        answers = await self._ask_all("GET", "/readyz")
+        waiting = [
+            {"process": index, **wait}
+            for index, answer in answers.items()
+            for wait in _decoded(answer).get("waiting_for", ())
+        ]
+        ready = sum(answer.status == 200 for answer in answers.values())
+        enough = ready == len(answers) and 2 * ready >= len(self._places)
+        good = enough and not self.draining
+        body = {
+            "ready": good,
+            "draining": self.draining,
+            "processes_ready": ready,
+            "processes": len(self._places),
+            "waiting_for": waiting,
+        }
+        return web.json_response(body, status=200 if good else 503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The scrape of all workers, summed."""
+        return web.Response(
+            body=await self._ledger.metrics(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """As of one process, with the sums of all, and each process by itself."""
+        answers = await self._ask_all("GET", "/status")
+        each = {index: _decoded(answer) for index, answer in answers.items()}
+        body = merge.status(list(each.values())) | {
+            "version": __version__,
+            "uptime_s": round(self._clock() - self._started, 1),
+            "draining": self.draining,
+            "processes": [self._process(place, each.get(place.index)) for place in self._places],
+        }
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
+    async def incidents(self, _request: web.Request) -> web.Response:
+        """The latest incidents of all workers, newest first."""
+        return web.Response(
+            body=msgspec.json.encode(await self._ledger.incidents()), content_type=JSON
+        )
+
+    async def any_worker(self, request: web.Request) -> web.Response:
+        """What only a worker can show: the first that answers does."""
+        for worker in self._up():
+            try:
+                return _passed_on(await worker.ask("GET", request.raw_path))
+            except Silent:
+                continue
+        raise web.HTTPServiceUnavailable(text="no worker answers")
+
+    async def every_worker(self, request: web.Request) -> web.Response:
+        """What is to be done is done by every worker; the worst answer is told."""
+        answers = await self._ask_all("POST", request.raw_path, await request.read())
+        if not answers:
+            raise web.HTTPServiceUnavailable(text="no worker answers")
+        return _passed_on(max(answers.values(), key=lambda answer: answer.status))
+
+    def _process(self, place: Place, status: dict[str, Any] | None) -> dict[str, Any]:
+        worker = place.worker
+        return {
+            "process": place.index,
+            "pid": worker.pid if worker else None,
+            "state": "absent" if worker is None else "up" if worker.up else "starting",
+            "uptime_s": round(self._clock() - worker.started, 1) if worker else None,
+            "restarts": place.restarts,
+            "status": status,
+        }
+
+    def _up(self) -> list[Worker]:
+        return [place.worker for place in self._places if place.worker and place.worker.up]
+
+    async def _ask_all(self, method: str, path: str, body: bytes = b"") -> dict[int, Answer]:
+        """The answers there are, by the worker's place."""
+        workers = self._up()
+        answers = await asyncio.gather(
+            *(worker.ask(method, path, body) for worker in workers), return_exceptions=True
+        )
+        return {
+            worker.index: answer
+            for worker, answer in zip(workers, answers, strict=True)
+            if isinstance(answer, Answer)
+        }
+
+
+def _decoded(answer: Answer) -> dict[str, Any]:
+    return msgspec.json.decode(answer.body, type=dict[str, Any])
+
+
+def _passed_on(answer: Answer) -> web.Response:
+    return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -1,0 +1,122 @@
+"""What several workers say, as if one process said it. Pure.
+
+Counters and histograms are summed, over workers that have ended too, so that none ever falls.
+Gauges are facts or states that each worker finds by itself: the cautious one of them is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add
+from types import MappingProxyType
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+Combine = Callable[[float, float], float]
+
+GAUGES: Mapping[str, Combine] = MappingProxyType(
+    {
+        "poolgate_workers": add,
+        # Each worker asks the engines itself: the shortest limit and the worst state are told.
+        "poolgate_prompt_limit_tokens": min,
+        "poolgate_pool_tokens": min,
+        "poolgate_context_tokens": min,
+        "poolgate_effective_limit_tokens": min,
+        "poolgate_backend_state": min,
+        "poolgate_calibration_state": min,
+        "poolgate_calibration_differences": max,
+        "poolgate_limit_age_seconds": max,
+        "poolgate_limiter_store_up": min,
+    }
+)
+_SUMMED = frozenset({"counter", "histogram", "summary"})
+_CREATED = "_created"  # a counter's or a histogram's companion: when the series began
+
+
+def read(text: str) -> list[Metric]:
+    """The families of one scrape in Prometheus' text format."""
+    return list(text_string_to_metric_families(text))
+
+
+def merged(sources: Iterable[Iterable[Metric]]) -> list[Metric]:
+    """One family for those of a name, one sample for those of a name and labels."""
+    families: dict[str, Metric] = {}
+    samples: dict[str, dict[tuple[Any, ...], Sample]] = {}
+    for family in (family for source in sources for family in source):
+        families.setdefault(family.name, family)
+        combine, known = _rule(family), samples.setdefault(family.name, {})
+        for sample in family.samples:
+            key = (sample.name, *sorted(sample.labels.items()))
+            same = known.get(key)
+            value = combine(same.value, sample.value) if same else sample.value
+            known[key] = sample._replace(value=value)
+    return [_with(family, samples[name].values()) for name, family in families.items()]
+
+
+def outlasting(families: Iterable[Metric]) -> list[Metric]:
+    """What still counts once its process has ended: all but gauges."""
+    return [family for family in families if family.type in _SUMMED or _is_created(family)]
+
+
+def exposition(families: Sequence[Metric]) -> bytes:
+    """The families in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Ready(families))
+    return generate_latest(registry)
+
+
+def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One worker's status with the sums of all; empty where none answered.
+
+    What is in flight and the incidents are summed. What each finds of the engines by itself is
+    the first one's.
+    """
+    if not statuses:
+        return {}
+    told = dict(statuses[0])
+    told |= {key: sum(each.get(key, 0) for each in statuses) for key in ("in_flight", "incidents")}
+    in_flight: dict[str, int] = {}
+    for backend in (backend for each in statuses for backend in each.get("backends", ())):
+        in_flight[backend["name"]] = in_flight.get(backend["name"], 0) + backend["in_flight"]
+    told["backends"] = [
+        {**backend, "in_flight": in_flight[backend["name"]]} for backend in told["backends"]
+    ]
+    return told
+
+
+def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """The latest incidents of all workers, by their time (ISO 8601, UTC)."""
+    return sorted(incidents, key=lambda incident: str(incident["time"]), reverse=True)[:most]
+
+
+def _rule(family: Metric) -> Combine:
+    if family.type in _SUMMED:
+        return add
+    if _is_created(family):
+        return min
+    return GAUGES.get(family.name, max)
+
+
+def _is_created(family: Metric) -> bool:
+    return family.type == "gauge" and family.name.endswith(_CREATED)
+
+
+def _with(family: Metric, samples: Iterable[Sample]) -> Metric:
+    new = Metric(family.name, family.documentation, family.type)
+    new.samples = list(samples)
+    return new
+
+
+class _Ready(Collector):
+    """A collector of what has been collected."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
