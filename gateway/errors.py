@@ -24,6 +24,7 @@ class Kind(Enum):
     BODY_TOO_LARGE = (413, "request_too_large")
     UNSUPPORTED_ENCODING = (415, "unsupported_content_encoding")
     RATE_LIMITED = (429, "rate_limit_exceeded")
+    BACKEND_BUSY = (429, "backend_busy")
     INTERNAL = (500, "internal_error")
     UPSTREAM_BROKE = (502, "upstream_error")
     WITHHELD = (502, "response_withheld")

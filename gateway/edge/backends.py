@@ -13,6 +13,7 @@ from gateway.core.prefixes import PrefixMemory
 from gateway.edge.calibration import Calibrator
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
+from gateway.edge.queueing import Queue
 from gateway.engines.base import Traits
 from gateway.errors import Kind, Rejection
 from gateway.types import Prompt
@@ -55,6 +56,7 @@ class Backend:
         *,
         counting: Callable[[], Mapping[str, object]] | None = None,
         calibrator: Calibrator | None = None,
+        queue: Queue | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
@@ -65,6 +67,8 @@ class Backend:
         self.calibrator = calibrator  # None where no local tokenizer counts
         self.prefill = PrefillModel()
         self.prefixes = PrefixMemory(prefix_steps)
+        self.queue = queue  # None where it takes what comes
+        self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
         self._clock = clock
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
@@ -99,6 +103,11 @@ class Backend:
             return limit
         margin = self.calibrator.margin(limit.tokens)
         return replace(limit, tokens=limit.tokens - margin) if margin else limit
+
+    @property
+    def load(self) -> int:
+        """Requests it has and those that wait for it."""
+        return self.in_flight + self.waiting
 
     def doubt(self, prompt: Prompt) -> str | None:
         """Why its count is not claimed to be exact now, as a fixed word; None where it is."""
@@ -137,5 +146,5 @@ def choose(backends: Sequence[Backend], model: str) -> Backend:
         return serving[0]
     return min(
         serving,
-        key=lambda one: (not isinstance(one.capacity(model), Known), one.in_flight),
+        key=lambda one: (not isinstance(one.capacity(model), Known), one.load),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from gateway.errors import Rejection
@@ -26,6 +27,7 @@ class Exchange:
     length: PromptLength | None = None
     doubt: str | None = None  # why that length, if it is ours, is not claimed to be exact
     limit: int | None = None
+    queued: float | None = None  # seconds it waited for room; None at a backend without a queue
     forwarded_at: float | None = None
     ttft: float | None = None
     status: int = 0
@@ -35,6 +37,7 @@ class Exchange:
     bytes_out: int = 0
     client_gone: bool = False
     headers: dict[str, str] = field(default_factory=dict)
+    reading_on: asyncio.Task[None] | None = None  # the engine still answers, the client has gone
     settled_elsewhere: bool = False  # a task still counts; it writes the record
 
     @property

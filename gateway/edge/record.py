@@ -44,7 +44,10 @@ class Recorder:
             metrics.rejections.labels(exchange.refusal.kind.code).inc()
             self._cost_of_refusal(exchange)
         if exchange.forwarded_at is not None:
-            metrics.overhead_seconds.observe(exchange.forwarded_at - exchange.started)
+            taken = exchange.forwarded_at - exchange.started - (exchange.queued or 0.0)
+            metrics.overhead_seconds.observe(taken)
+        if exchange.queued is not None:
+            metrics.queue_wait.labels(exchange.backend).observe(exchange.queued)
         if exchange.ttft is not None and exchange.stream:
             metrics.ttft.labels(exchange.backend).observe(exchange.ttft)
         self._usage(exchange)
@@ -108,6 +111,7 @@ class Recorder:
             "reported_prompt_tokens": usage.prompt_tokens if usage else None,
             "completion_tokens": usage.completion_tokens if usage else None,
             "limit": exchange.limit,
+            "queued_s": exchange.queued,
             "ttft_s": exchange.ttft,
             "duration_s": round(self._clock() - exchange.started, 6),
             "checks": {check.check: str(check.verdict) for check in exchange.checks},

@@ -36,6 +36,7 @@ from gateway.settings.fields import (
 )
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
+from gateway.settings.queue import Queue
 from gateway.settings.section import Section
 from gateway.settings.tenants import Policy, Tenant
 from gateway.settings.store import MEMORY
@@ -145,6 +146,10 @@ class Backend(Section):
         default=None,
         description="What images, sounds, videos and files cost at most. Without it, prompts that "
         "hold any cannot be counted.",
+    )
+    queue: Queue | None = Field(
+        default=None,
+        description="How much it is sent at once. Without it, requests go to it as they come.",
     )
     on_disconnect: Literal["cancel", "drain"] = Field(
         default="cancel",

@@ -22,6 +22,7 @@ Combine = Callable[[float, float], float]
 GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
+        "poolgate_queue_waiting": add,
         # Each worker asks the engines itself: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,
@@ -73,20 +74,29 @@ def exposition(families: Sequence[Metric]) -> bytes:
 def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One worker's status with the sums of all; empty where none answered.
 
-    What is in flight and the incidents are summed. What each finds of the engines by itself is
-    the first one's.
+    What is in flight, what waits and the incidents are summed. What each finds of the engines by
+    itself is the first one's.
     """
     if not statuses:
         return {}
     told = dict(statuses[0])
     told |= {key: sum(each.get(key, 0) for each in statuses) for key in ("in_flight", "incidents")}
-    in_flight: dict[str, int] = {}
+    everywhere: dict[str, list[Mapping[str, Any]]] = {}
     for backend in (backend for each in statuses for backend in each.get("backends", ())):
-        in_flight[backend["name"]] = in_flight.get(backend["name"], 0) + backend["in_flight"]
+        everywhere.setdefault(backend["name"], []).append(backend)
     told["backends"] = [
-        {**backend, "in_flight": in_flight[backend["name"]]} for backend in told["backends"]
+        {**backend, **_load(everywhere[backend["name"]])} for backend in told["backends"]
     ]
     return told
+
+
+def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What of a backend's status is summed over the workers."""
+    load: dict[str, Any] = {"in_flight": sum(backend["in_flight"] for backend in backends)}
+    queues = [queue for backend in backends if (queue := backend.get("queue"))]
+    if queues:
+        load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}
+    return load
 
 
 def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

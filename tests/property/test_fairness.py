@@ -121,16 +121,16 @@ def test_no_tenant_starves(bounds, steps):
     largest = {
         name: max((ticket.cost for ticket in run.joined[name]), default=0) for name in WEIGHTS
     }
-    for f in WEIGHTS:
+    for f, weight in WEIGHTS.items():
         for stretch in stretches(run, {f}):
             since: dict[str, int] = defaultdict(int)
             for name, cost in stretch:
                 since[name] += cost
                 if name == f:
                     since.clear()
-                for g in since:
-                    allowed = WEIGHTS[g] * largest[f] / WEIGHTS[f] + largest[g]
-                    assert since[g] <= allowed + ROUNDING * allowed
+                for g, cost_of_g in since.items():
+                    allowed = WEIGHTS[g] * largest[f] / weight + largest[g]
+                    assert cost_of_g <= allowed + ROUNDING * allowed
 
 
 @given(bounds, steps)
