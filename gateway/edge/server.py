@@ -11,6 +11,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from gateway.edge.handler import Handler
+from gateway.edge.sharing import SharedSite
 from gateway.edge.tasks import Tasks
 from gateway.settings import HostPort
 
@@ -19,7 +20,7 @@ POLL = 0.05  # seconds between looks at what still runs while draining
 BACKLOG = 1024  # connections that may wait to be accepted
 CUT_OFF = 0.5  # seconds for what is cut off to give back what it holds
 
-Place: TypeAlias = HostPort | Sequence[socket]  # an address to bind, or sockets that are bound
+Place: TypeAlias = HostPort | Sequence[socket]  # an address to bind, or sockets bound for all
 
 
 class Servers:
@@ -47,10 +48,18 @@ class Servers:
         """Listen at both. Raises ``OSError`` where an address is taken."""
         await self._admin.setup()
         await self._data.setup()
-        for site in (*_sites(self._admin, admin), *_sites(self._data, data)):
-            await site.start()
+        for runner, place in ((self._admin, admin), (self._data, data)):
+            for site in self._sites(runner, place):
+                await site.start()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
+
+    def _sites(self, runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
+        if isinstance(place, HostPort):
+            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
+        else:
+            for shared in place:
+                yield SharedSite(runner, shared, BACKLOG, self._tasks)
 
     async def drain(self, seconds: float) -> bool:
         """Not ready at once, no new connections; wait for what runs. True: all of it ended."""
@@ -87,14 +96,7 @@ def _only_what(record: logging.LogRecord) -> bool:
     return True
 
 
-def _sites(runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
-    if isinstance(place, HostPort):
-        yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
-    else:
-        yield from (web.SockSite(runner, bound, backlog=BACKLOG) for bound in place)
-
-
 def _port(runner: web.BaseRunner) -> int:
-    """The port of its first address; 0 for a Unix socket's."""
-    address = runner.addresses[0]
-    return int(address[1]) if isinstance(address, tuple) else 0
+    """The port of its first address; 0 where it has none of its own."""
+    addresses = runner.addresses
+    return int(addresses[0][1]) if addresses else 0
