@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from gateway.limits.gcra import Decision, Quota
@@ -26,6 +27,9 @@ class Unit(StrEnum):
     INPUT = "input tokens"
     OUTPUT = "output tokens"
     SLOTS = "concurrent requests"
+
+
+TOKEN_UNITS = frozenset({Unit.TOKENS, Unit.INPUT, Unit.OUTPUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +76,20 @@ class Used:
         if min(self.input, self.output) < 0:
             raise ValueError("tokens used cannot be negative")
 
-    def charged_to(self, charge: Charge) -> int:
-        """What of it a charge comes to; what is no tokens costs what it was reserved for."""
-        match charge.unit:
+    def of(self, unit: Unit) -> int:
+        """Its tokens of a unit; none of what counts no tokens."""
+        match unit:
             case Unit.TOKENS:
                 return self.input + self.output
             case Unit.INPUT:
                 return self.input
             case Unit.OUTPUT:
                 return self.output
-        return charge.cost
+        return 0
+
+    def charged_to(self, charge: Charge) -> int:
+        """What of it a charge comes to; what is no tokens costs what it was reserved for."""
+        return self.of(charge.unit) if charge.unit in TOKEN_UNITS else charge.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +119,34 @@ class Lease(Protocol):
         """The request used nothing: everything is given back, the request itself too."""
 
 
+class Unlimited:
+    """The lease of a request that was let through without quotas. There is nothing to end."""
+
+    decisions: Decisions = MappingProxyType({})
+    shadow_refusal: Charge | None = None
+
+    async def settle(self, used: Used) -> None:
+        """Nothing was taken."""
+
+    async def release(self) -> None:
+        """Nothing was taken."""
+
+
 class Limiter(Protocol):
     """Quotas of all tenants."""
 
     async def reserve(self, charges: Sequence[Charge]) -> Lease | Refused:
-        """Take all charges or none. Keys must differ.
+        """Take all charges or none. Keys must differ, and be of one tenant.
 
         Raises ``Rejection`` (STORE_UNAVAILABLE) where the store does not answer in time and is
-        configured to refuse then.
+        configured to refuse then; configured to allow, the lease is ``Unlimited``.
         """
 
     async def peek(self, charges: Sequence[Charge]) -> Decisions:
-        """How the quotas stand, for operators; takes nothing. Raises as ``reserve``."""
+        """How the quotas stand, for operators; takes nothing.
+
+        Raises ``Rejection`` (STORE_UNAVAILABLE) while the store fails, however configured.
+        """
 
     async def close(self) -> None:
         """Give up what it holds of elsewhere."""

@@ -28,11 +28,13 @@ class Taken:
 
 
 def check(charges: Sequence[Charge]) -> None:
-    """Raises ``ValueError`` where two charges have the same key, or two different tenants."""
+    """Raises ``ValueError`` for a key twice, for two tenants, for a negative cost."""
     if len({charge.key for charge in charges}) != len(charges):
         raise ValueError("two charges of one request have the same key")
     if len({charge.key.tenant for charge in charges}) > 1:
         raise ValueError("the charges of one request are of several tenants")
+    if any(charge.cost < 0 for charge in charges):
+        raise ValueError("a cost cannot be negative")
 
 
 def judge(charges: Sequence[Charge], levels: Sequence[Level]) -> Taken | Refused:

@@ -1,0 +1,1 @@
+"""Quotas in Redis or Valkey, counted together by every process that names the same server."""
