@@ -28,14 +28,15 @@ from gateway.edge.discovery import Discovery
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Handler, Runtime
 from gateway.edge.inspection import CheckPolicy
+from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
+from gateway.edge.queueing import Queue
 from gateway.edge.record import Recorder
 from gateway.edge.server import Place, Servers
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
-from gateway.limits.memory import MemoryLimiter
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import models as written
 from gateway.settings.media import Media
@@ -59,6 +60,12 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests still run under it."""
+        held = self.runtime.limiting.leases.busy
+        return held or any(backend.load for backend in self.runtime.backends)
 
     async def close(self) -> None:
         """Stop asking, hang up."""
@@ -90,7 +97,6 @@ class App:
         self.metrics = Metrics()
         self._access_log = access_log
         self.recorder = Recorder(self.metrics, self._clock, self._access_log)
-        self._limiter = MemoryLimiter(self._clock)
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
         self._secret = secret or secrets.token_bytes(32)
         self._routes = routes
@@ -111,7 +117,6 @@ class App:
         operators = Admin(self._handler, self.recorder, self.metrics, self._clock).application()
         operators.add_routes(self._routes)
         self._servers = Servers(self._handler, operators, self._tasks)
-        self.metrics.store_up.set(1)
         await self._servers.start(data or settings.listen, admin or settings.admin)
 
     async def reload(self, settings: Settings) -> None:
@@ -133,9 +138,12 @@ class App:
         """End everything, whatever state it is in."""
         if self._servers is not None:
             await self._servers.stop()
+        if self._generation is not None:
+            await self._generation.runtime.limiting.settled()
         await self._tasks.cancel()
         if self._generation is not None:
             await self._generation.close()
+            await self._generation.runtime.limiting.close()
         if self._access_log is not None:
             self._access_log.close()
 
@@ -173,9 +181,11 @@ class App:
         """Close an old configuration once nothing can still run under it."""
         await old.discovering.cancel()
         # Once a second is cheaper than a signal from every request.
-        while any(backend.in_flight for backend in old.runtime.backends):  # noqa: ASYNC110
+        while old.busy:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         await old.close()
+        if old.runtime.limiting is not self.generation.runtime.limiting:
+            await old.runtime.limiting.close()
 
     async def _build(self, settings: Settings) -> Generation:
         counting = settings.counting
@@ -202,7 +212,7 @@ class App:
         runtime = Runtime(
             backends,
             tenants.directory(settings),
-            self._limiter,
+            self._limiting(settings),
             forwarder,
             threads,
             settings.body.max_bytes,
@@ -215,6 +225,13 @@ class App:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await _first_round(backends)
         return Generation(settings, runtime, upstream, probing, executors, discovering)
+
+    def _limiting(self, settings: Settings) -> Limiting:
+        """The one of now where a reload leaves it as it is: what it counted stays counted."""
+        before = self._generation.runtime.limiting if self._generation else None
+        if before is not None and before.settings == settings.limits:
+            return before
+        return limiting(settings.limits, self.metrics, self._tasks, self._clock)
 
     def _backend(
         self,
@@ -262,7 +279,21 @@ class App:
             self._clock,
             counting=(lambda: counters.description) if counters else None,
             calibrator=calibrator,
+            queue=self._queue(entry),
         )
+
+    def _queue(self, entry: written.Backend) -> Queue | None:
+        """Its queue: that of now where a reload leaves it as it is, or both would fill the engine.
+
+        A queue under other settings begins empty, beside what still runs under the old ones.
+        """
+        if entry.queue is None:
+            return None
+        if (before := self._generation) is not None:
+            for old, backend in zip(before.settings.backends, before.runtime.backends, strict=True):
+                if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
+                    return backend.queue
+        return Queue(entry.name, entry.queue, self.metrics, self._clock)
 
 
 def _wiring(entry: written.Backend, api_key: str | None, process_secret: bytes) -> Wiring:

@@ -10,6 +10,12 @@ from gateway.core.tenants import MAX_KEY_CHARS, key_digest, well_formed
 
 PREFIX = "pgk_"
 _RANDOM_BYTES = 32
+_ROTATION = """
+To replace a key, list both until every client has the new one; the old one with its end:
+  key_sha256:
+    - {}
+    - {{sha256: <the old one's>, not_after: 2026-12-31T00:00:00Z}}
+Then reload (SIGHUP)."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,9 +40,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run_new(args: argparse.Namespace) -> int:  # noqa: ARG001 -- every run takes the arguments
-    """Exit status 0."""
+    """Exit status 0. What to do with the key goes to standard error: the output is for scripts."""
     key = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     print(f"key     {key}\nsha256  {key_digest(key)}")
+    print(_ROTATION.format(key_digest(key)), file=sys.stderr)
     return 0
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from gateway import __version__
-from gateway.cli import check_config, count, demo, gate, keys, serve, simulate, tokenizers
+from gateway.cli import check_config, count, demo, gate, keys, serve, simulate, tenants, tokenizers
 
-COMMANDS = (serve, check_config, gate, count, tokenizers, keys, simulate, demo)
+COMMANDS = (serve, check_config, gate, count, tokenizers, keys, tenants, simulate, demo)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,13 +7,14 @@ says nothing of how much of a guessed key was right: a better guess has no more 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from datetime import datetime
 from hashlib import sha256
 
 from gateway.errors import Kind, Rejection
 from gateway.settings import Policy, Settings
+from gateway.settings.patterns import covers
 
 MAX_KEY_CHARS = 4096
 _KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_CHARS}}}", re.ASCII)
@@ -31,40 +32,62 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a tenant, good from ``not_before`` to ``not_after``, both included."""
+
+    tenant: Tenant
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TenantDirectory:
-    """Tenants by the SHA-256 (lower-case hex) of their keys.
+    """Keys by their SHA-256 (lower-case hex).
 
     ``open_tenant`` is set only where no key is configured at all: every request is then its.
     """
 
-    by_digest: Mapping[str, Tenant]
+    by_digest: Mapping[str, Key]
     open_tenant: Tenant | None = None
+
+    def tenants(self) -> Iterator[Tenant]:
+        """Everyone who may call, each once."""
+        found = {key.tenant.id: key.tenant for key in self.by_digest.values()}
+        yield from found.values()
+        if self.open_tenant is not None:
+            yield self.open_tenant
 
 
 def directory(settings: Settings) -> TenantDirectory:
     """The directory that a configuration describes."""
-    by_digest: dict[str, Tenant] = {}
+    by_digest: dict[str, Key] = {}
     keyless: list[Tenant] = []
     for entry in settings.tenants:
         tenant = Tenant(entry.id, settings.policy_of(entry))
-        by_digest |= dict.fromkeys(entry.key_sha256, tenant)
+        for key in entry.key_sha256:
+            by_digest[key.sha256] = Key(tenant, key.not_before, key.not_after)
         if not entry.key_sha256:
             keyless.append(tenant)
     return TenantDirectory(by_digest, None if by_digest else next(iter(keyless), None))
 
 
-def identify(headers: Headers, directory: TenantDirectory) -> Tenant:
+def identify(headers: Headers, directory: TenantDirectory, now: datetime) -> Tenant:
     """The tenant whose key the request carries, in ``Authorization: Bearer`` or ``x-api-key``.
 
-    Raises ``Rejection`` (UNAUTHORIZED) where there is no key, an unknown one, or where the
-    headers contradict each other: one is then not what the client believes it sent.
+    ``now`` is wall-clock time with its offset. Raises ``Rejection`` (UNAUTHORIZED) where there is
+    no key, an unknown one or one past its time, or where the headers contradict each other: one
+    is then not what the client believes it sent.
     """
     if directory.open_tenant is not None:
         return directory.open_tenant
-    found = directory.by_digest.get(key_digest(_presented_key(headers)))
-    if found is None:
+    key = directory.by_digest.get(key_digest(_presented_key(headers)))
+    if key is None:
         raise _unauthorized("The API key is not valid.")
-    return found
+    if key.not_before is not None and now < key.not_before:
+        raise _unauthorized("The API key is not valid yet.")
+    if key.not_after is not None and now > key.not_after:
+        raise _unauthorized("The API key has expired.")
+    return key.tenant
 
 
 def allowed(tenant: Tenant, model: str) -> bool:
@@ -73,8 +96,8 @@ def allowed(tenant: Tenant, model: str) -> bool:
 
 
 def matches(patterns: Iterable[str], model: str) -> bool:
-    """Whether a pattern covers the model: ``*`` stands for any characters, and case counts."""
-    return any(fnmatchcase(model, pattern) for pattern in patterns)
+    """Whether one of the patterns covers the model."""
+    return any(covers(pattern, model) for pattern in patterns)
 
 
 def well_formed(key: str) -> bool:

@@ -16,6 +16,7 @@ from gateway.edge.backends import Backend
 from gateway.edge.handler import Handler
 from gateway.edge.metrics import Metrics
 from gateway.edge.record import Recorder
+from gateway.edge.usage import live_use
 
 JSON = "application/json"
 CALIBRATED = MappingProxyType({State.EXACT: 1, State.DIFFERS: -1})
@@ -54,6 +55,10 @@ class Admin:
             for backend in self._handler.runtime.backends
             if (reason := _not_ready(backend)) is not None
         ]
+        if (reason := self._handler.runtime.limiting.not_ready) is not None:
+            waiting.append(
+                {"store": str(self._handler.runtime.limiting.settings.store), "reason": reason}
+            )
         ready = not waiting and not self._handler.draining
         body = {"ready": ready, "draining": self._handler.draining, "waiting_for": waiting}
         return web.json_response(body, status=200 if ready else 503)
@@ -70,12 +75,17 @@ class Admin:
 
     async def status(self, _request: web.Request) -> web.Response:
         """Everything an operator asks first, as JSON."""
+        runtime = self._handler.runtime
         body = {
             "version": __version__,
             "uptime_s": round(self._clock() - self._started, 1),
             "draining": self._handler.draining,
             "in_flight": self._handler.in_flight,
-            "backends": [self._backend(backend) for backend in self._handler.runtime.backends],
+            "backends": [self._backend(backend) for backend in runtime.backends],
+            "limits": runtime.limiting.description(),
+            "tenants": await live_use(
+                runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
+            ),
             "incidents": len(self._recorder.incidents),
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
@@ -94,6 +104,7 @@ class Admin:
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
             "in_flight": backend.in_flight,
+            "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
             "workers": [
@@ -110,6 +121,8 @@ class Admin:
         metrics.effective_limit.labels(name).set(limit.tokens if isinstance(limit, Known) else -1)
         state = 1 if isinstance(limit, Known) else -1 if isinstance(limit, Unsafe) else 0
         metrics.backend_state.labels(name).set(state)
+        if backend.queue is not None:
+            metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))

@@ -107,7 +107,8 @@ class Forwarder:
                 return response
             except (asyncio.CancelledError, relay.ClientGone):
                 if call.backend.wiring.drain_on_disconnect:
-                    self._tasks.spawn(relay.read_out(answer.detach(), passage.reader), "drain")
+                    reading = _read_on(call.exchange, answer.detach(), passage.reader)
+                    call.exchange.reading_on = self._tasks.spawn(reading, "drain")
                 raise
             finally:
                 call.exchange.observation = passage.reader.result()
@@ -148,7 +149,7 @@ class Forwarder:
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
-                self._tasks.spawn(self._drain(task, call), "drain")
+                exchange.reading_on = self._tasks.spawn(self._drain(task, call), "drain")
                 raise
         except Rejection:
             backend.discovery.ask_soon()
@@ -157,7 +158,7 @@ class Forwarder:
     async def _drain(self, opening: asyncio.Task[UpstreamAnswer], call: Call) -> None:
         with contextlib.suppress(Rejection):
             answer = await opening
-            await relay.read_out(answer, _reader(call, answer))
+            await _read_on(call.exchange, answer, _reader(call, answer))
 
     async def _conclude(self, exchange: Exchange, inspection: Inspection) -> None:
         """Judge what is left; a count still being made does not keep the client waiting."""
@@ -172,6 +173,14 @@ class Forwarder:
             await inspection.finish()
         finally:
             self._recorder.write(exchange)
+
+
+async def _read_on(exchange: Exchange, answer: UpstreamAnswer, reader: AnswerReader) -> None:
+    """Read what nobody waits for any more, for the engine's sake and for what it showed."""
+    try:
+        await relay.read_out(answer, reader)
+    finally:
+        exchange.observation = reader.result()
 
 
 def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:

@@ -8,10 +8,11 @@ import secrets
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from aiohttp import web
 
-from gateway.core.admission import decide, effective_limit
+from gateway.core.admission import decide, effective_limit, settles
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes, wire
 from gateway.dialects.base import Dialect
@@ -21,11 +22,11 @@ from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
 from gateway.edge.forward import Call, Forwarder, salted
-from gateway.edge.leases import leased
+from gateway.edge.limiting import Limiting
+from gateway.edge.queueing import queued
 from gateway.edge.record import Recorder
 from gateway.errors import Kind, Rejection
-from gateway.limits.base import Limiter
-from gateway.types import Counted, ParsedRequest
+from gateway.types import Bounded, Counted, ParsedRequest
 
 log = logging.getLogger(__name__)
 LARGE_BODY = 1024 * 1024  # bytes
@@ -37,7 +38,7 @@ class Runtime:
 
     backends: tuple[Backend, ...]
     tenants: TenantDirectory
-    limiter: Limiter
+    limiting: Limiting
     forwarder: Forwarder
     threads: Threads
     max_body_bytes: int
@@ -87,7 +88,7 @@ class Handler:
         dialect = routes.match(request.method, exchange.path)
         if dialect is None and (request.method, exchange.path) != models.ROUTE:
             raise Rejection(Kind.NOT_FOUND, "There is no such endpoint here.")
-        tenant = identify(tuple(request.headers.items()), runtime.tenants)
+        tenant = identify(tuple(request.headers.items()), runtime.tenants, datetime.now(UTC))
         exchange.tenant = tenant.id
         if dialect is None:
             return _json(exchange, 200, models.listing(runtime.backends, tenant))
@@ -104,15 +105,13 @@ class Handler:
             decide(exchange.length, None, backend.wiring.outcomes)
             if isinstance(exchange.length, Counted):
                 return _json(exchange, 200, dialect.count_answer(exchange.length.total))
-        limit = effective_limit(
-            backend.capacity_for(parsed.model),
-            tenant.policy.max_prompt_tokens,
-            backend.wiring.outcomes,
-        )
-        exchange.limit = limit.tokens if limit else None
-        exchange.length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
-        decide(exchange.length, limit, backend.wiring.outcomes)
-        async with leased(runtime.limiter, tenant, parsed, exchange):
+        await _admit(backend, tenant, parsed, exchange)
+        async with (
+            runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer),
+            queued(backend, tenant, exchange) as waited,
+        ):
+            if waited:  # the limit may have fallen meanwhile
+                await _admit(backend, tenant, parsed, exchange)
             edits = {**isolated, **dialect.edits(parsed), **salted(backend, tenant, parsed)}
             body = wire.apply_edits(parsed.raw, edits, parsed.body.keys())
             return await runtime.forwarder.forward(
@@ -131,6 +130,23 @@ def _backend_for(runtime: Runtime, tenant: Tenant, model: str) -> Backend:
     if not allowed(tenant, model):
         raise Rejection(Kind.MODEL_NOT_ALLOWED, "This key may not use that model.", param="model")
     return choose(runtime.backends, model)
+
+
+async def _admit(
+    backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
+) -> None:
+    """Length against limit, as both are now. Measures anew only where that settles nothing."""
+    limit = effective_limit(
+        backend.capacity_for(parsed.model),
+        tenant.policy.max_prompt_tokens,
+        backend.wiring.outcomes,
+    )
+    exchange.limit = limit.tokens if limit else None
+    length = exchange.length
+    if not isinstance(length, Counted | Bounded) or not settles(length, limit):
+        length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        exchange.length = length
+    decide(length, limit, backend.wiring.outcomes)
 
 
 def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:

@@ -2,65 +2,161 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gateway.core import settlement
 from gateway.core.tenants import Tenant
+from gateway.edge.counting import Measurer
 from gateway.edge.exchange import Exchange
+from gateway.edge.relay import ClientGone
+from gateway.edge.tasks import Tasks
 from gateway.limits import policy
-from gateway.limits.base import Lease, Limiter, Refused, Used
-from gateway.types import AtLeast, Bounded, Counted, ParsedRequest, PromptLength, Unverifiable
+from gateway.limits.base import Charge, Decisions, Lease, Limiter, Refused
+from gateway.types import Bounded, Counted, ParsedRequest
 
 
-@asynccontextmanager
-async def leased(
-    limiter: Limiter, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
-) -> AsyncIterator[None]:
-    """Reserve before, settle after with what the engine reported, give back what was not used.
+class Leases:
+    """What the requests of this process hold of their tenants' quotas."""
 
-    Raises ``Rejection`` (RATE_LIMITED, EXCEEDS_ALLOWANCE); a refused request charges nothing.
-    """
-    asked = policy.charges(tenant.id, tenant.policy, _estimate(tenant, parsed, exchange))
-    taken = await limiter.reserve(asked)
-    exchange.headers.update(policy.headers(taken.decisions))
-    if isinstance(taken, Refused):
-        raise policy.rejection(taken)
-    try:
-        yield
-    finally:
-        await _settle(taken, exchange)
+    def __init__(self, limiter: Limiter, tasks: Tasks) -> None:
+        self._limiter = limiter
+        self._tasks = tasks
+        self._in_flight: dict[str, int] = {}  # by tenant, the one that came last at the end
+        self._settling: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def hold(
+        self, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange, measurer: Measurer
+    ) -> AsyncIterator[None]:
+        """Reserve before, settle after with what the engine reported, give back what was not used.
+
+        Settling is left to a task: neither the client nor a cancellation may wait for the store or
+        cut it short. Raises ``Rejection`` (RATE_LIMITED, EXCEEDS_ALLOWANCE, STORE_UNAVAILABLE); a
+        refused request charges nothing.
+        """
+        asked = await _asked(tenant, parsed, exchange, measurer)
+        taken = await self._limiter.reserve(asked)
+        exchange.headers.update(policy.headers(taken.decisions))
+        if isinstance(taken, Refused):
+            raise policy.rejection(taken)
+        self._in_flight[tenant.id] = self._in_flight.pop(tenant.id, 0) + 1
+        request = _Request(taken, tenant, parsed, exchange, measurer)
+        try:
+            yield
+        except (asyncio.CancelledError, ClientGone):
+            request.client_gone = True
+            raise
+        except Exception:
+            request.refused = True
+            raise
+        finally:
+            task = self._tasks.spawn(self._settle(request), "settle quotas")
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    def in_flight(self, tenant: str) -> int:
+        """Requests of a tenant that this process serves now."""
+        return self._in_flight.get(tenant, 0)
+
+    def recency(self) -> dict[str, int]:
+        """Tenants that ever called, each with a number that is higher the later it did."""
+        return {tenant: place for place, tenant in enumerate(self._in_flight)}
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is held or still to be told to the store."""
+        return any(self._in_flight.values())
+
+    async def standing(self, tenant: Tenant) -> Decisions:
+        """How each quota of a tenant stands. Raises ``Rejection`` (STORE_UNAVAILABLE)."""
+        return await self._limiter.peek(policy.every_quota(tenant.id, tenant.policy))
+
+    async def settled(self, seconds: float) -> None:
+        """Wait, so long at most, until what has ended is told to the store."""
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=seconds)
+
+    async def _settle(self, request: _Request) -> None:
+        try:
+            await request.settle()
+        finally:
+            self._in_flight[request.tenant.id] -= 1
 
 
-async def _settle(lease: Lease, exchange: Exchange) -> None:
-    """Nothing from the engine: everything back. Else what it reported, or our own count."""
-    seen = exchange.observation
-    if seen is None or (exchange.status >= 400 and seen.usage is None):
-        await lease.release()
-        return
-    usage = seen.usage
-    prompt = usage.prompt_tokens if usage else None
-    output = usage.completion_tokens if usage else None
-    await lease.settle(
-        Used(
-            _tokens(exchange.length) if prompt is None else prompt,
-            seen.events if output is None else output,
+class _Request:
+    """One request's lease, and what its end has to be known by."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        tenant: Tenant,
+        parsed: ParsedRequest,
+        exchange: Exchange,
+        measurer: Measurer,
+    ) -> None:
+        self.tenant = tenant
+        self.client_gone = False
+        self.refused = False
+        self._lease = lease
+        self._parsed = parsed
+        self._exchange = exchange
+        self._measurer = measurer
+
+    async def settle(self) -> None:
+        """Once the engine is done with it too. A cancelled wait settles with what is known."""
+        reading_on = self._exchange.reading_on
+        try:
+            if reading_on is not None:
+                await asyncio.wait([reading_on])
+            await self._count()
+        finally:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        used = settlement.charge(
+            self._parsed, self._exchange.length, self.tenant.policy, self._ended()
         )
-    )
+        await (self._lease.release() if used is None else self._lease.settle(used))
+
+    async def _count(self) -> None:
+        """Where the engine told no usage, a bound would charge too much."""
+        exchange = self._exchange
+        seen = exchange.observation
+        untold = seen is None or seen.usage is None or seen.usage.prompt_tokens is None
+        if untold and not self.refused and isinstance(exchange.length, Bounded):
+            await _count_exactly(exchange, self._parsed, self.tenant, self._measurer)
+
+    def _ended(self) -> settlement.Ended:
+        exchange = self._exchange
+        return settlement.Ended(
+            seen=exchange.observation,
+            status=exchange.status,
+            bytes_out=exchange.bytes_out,
+            sent=exchange.forwarded_at is not None,
+            refused=self.refused,
+            client_gone=self.client_gone,
+        )
 
 
-def _estimate(tenant: Tenant, parsed: ParsedRequest, exchange: Exchange) -> int:
-    prompt = _tokens(exchange.length)
-    if not parsed.generates:
-        return prompt
-    return policy.estimate(prompt, parsed.max_output_tokens, parsed.choices, tenant.policy)
+async def _asked(
+    tenant: Tenant, parsed: ParsedRequest, exchange: Exchange, measurer: Measurer
+) -> tuple[Charge, ...]:
+    """The charges. A bound over a whole allowance proves nothing: then the prompt is counted."""
+    demand = settlement.demand(parsed, exchange.length, tenant.policy)
+    asked = policy.charges(tenant.id, tenant.policy, parsed.model, demand)
+    bounded = isinstance(exchange.length, Bounded)
+    if not bounded or not policy.over_allowance(asked, demand.most):
+        return asked
+    await _count_exactly(exchange, parsed, tenant, measurer)
+    demand = settlement.demand(parsed, exchange.length, tenant.policy)
+    return policy.charges(tenant.id, tenant.policy, parsed.model, demand)
 
 
-def _tokens(length: PromptLength | None) -> int:
-    """The tokens to charge for: a count, else its bound; a prompt let through uncounted is 0."""
-    match length:
-        case Counted() | Bounded():
-            return length.total
-        case AtLeast(longest):
-            return longest
-        case Unverifiable() | None:
-            return 0
+async def _count_exactly(
+    exchange: Exchange, parsed: ParsedRequest, tenant: Tenant, measurer: Measurer
+) -> None:
+    counted = await measurer.exact(parsed, tenant.id)
+    if isinstance(counted, Counted):  # else the bound is still the best there is
+        exchange.length = counted

@@ -6,12 +6,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import latency, spotcheck
+from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
 # A counter that appears at 1 hides its first event from increase(): these appear at 0.
 CHECKS = (spotcheck.CHECK, spotcheck.BOUND, latency.CHECK)
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
+_WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -87,6 +89,19 @@ class Metrics:
         self.worker_restarts = make.counter(
             "poolgate_worker_restarts", "Worker processes started again after they ended"
         )
+        self.limiter_seconds = make.histogram(
+            "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
+        )
+        self.limiter_decisions = make.counter(
+            "poolgate_limiter_decisions", "Decisions on quotas by outcome", "outcome"
+        )
+        self.limiter_keys_repaired = make.counter(
+            "poolgate_limiter_keys_repaired", "Unreadable keys of the store that were replaced"
+        )
+        self.limiter_slots_lost = make.counter(
+            "poolgate_limiter_slots_lost",
+            "Places of running requests that the store forgot and others took",
+        )
         self.token_usage = make.counter(
             "gen_ai_client_token_usage", "Tokens reported by engines", "backend", "token_type"
         )
@@ -103,6 +118,21 @@ class Metrics:
             "limited_by",
         )
 
+        self.queue_waiting = make.gauge(
+            "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
+        )
+        self.queue_wait = make.histogram(
+            "poolgate_queue_wait_seconds", "Time a request waited for room", _WAIT, "backend"
+        )
+        self.queue_refusals = make.counter(
+            "poolgate_queue_refusals",
+            "Requests refused by a backend's queue",
+            "backend",
+            "reason",
+        )
+
+        for outcome in Outcome:
+            self.limiter_decisions.labels(outcome)
         for check in CHECKS:
             self.incidents.labels(check)
             for verdict in Verdict:
@@ -119,6 +149,7 @@ class Metrics:
             self.backend_state,
             self.calibration_state,
             self.calibration_differences,
+            self.queue_waiting,
         ):
             gauge.clear()
 

@@ -2,60 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
+from types import MappingProxyType
 
 from gateway.errors import Kind, Rejection
-from gateway.limits.base import Charge, Concurrency, Decisions, LimitKey, Refused, Unit
+from gateway.limits.base import (
+    TOKEN_UNITS,
+    Charge,
+    Concurrency,
+    Decisions,
+    LimitKey,
+    Refused,
+    Unit,
+    Used,
+)
 from gateway.limits.gcra import Decision, Quota
-from gateway.settings import Policy
+from gateway.settings import Policy, Quotas
+from gateway.settings.patterns import covers
+from gateway.settings.tenants import Rate
 
 _MINUTE = 60.0
 _DAY = 86400.0
-_IN_HEADERS = (Unit.REQUESTS, Unit.TOKENS)
+_MONTH = 30 * _DAY
+
+# What each rate of a policy is called, counts, and over which period (seconds).
+_RATES: Mapping[Rate, tuple[str, Unit, float]] = MappingProxyType(
+    {
+        "requests_per_minute": ("requests per minute", Unit.REQUESTS, _MINUTE),
+        "tokens_per_minute": ("tokens per minute", Unit.TOKENS, _MINUTE),
+        "input_tokens_per_minute": ("input tokens per minute", Unit.INPUT, _MINUTE),
+        "output_tokens_per_minute": ("output tokens per minute", Unit.OUTPUT, _MINUTE),
+        "tokens_per_day": ("tokens per day", Unit.TOKENS, _DAY),
+        "tokens_per_month": ("tokens per 30 days", Unit.TOKENS, _MONTH),
+    }
+)
+_SLOTS = "concurrent requests"
+_IN_HEADERS: Mapping[Unit, str] = MappingProxyType(
+    {
+        Unit.REQUESTS: "requests",
+        Unit.TOKENS: "tokens",
+        Unit.INPUT: "input-tokens",
+        Unit.OUTPUT: "output-tokens",
+    }
+)
 
 
-def estimate(
-    prompt_tokens: int, max_output_tokens: int | None, choices: int, policy: Policy
-) -> int:
-    """Tokens to reserve: the prompt once, and the output each of ``choices`` answers may have.
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a request is taken to need before it has run.
 
-    Where the request sets no maximum, the policy's ``reserve_output_tokens`` stands for it.
+    ``sure`` is what it needs for certain: tokens counted, or a maximum the client asked for.
+    ``most`` adds what is only bounded or assumed. A quota is charged the most, but what is not
+    sure only up to its burst: an assumption alone must not make a request impossible.
     """
-    output = policy.reserve_output_tokens if max_output_tokens is None else max_output_tokens
-    return prompt_tokens + output * choices
+
+    sure: Used
+    most: Used
 
 
-def charges(tenant: str, policy: Policy, tokens: int) -> tuple[Charge, ...]:
-    """What one request of ``tokens`` tokens asks of each quota in the policy."""
+_NOTHING = Demand(Used(0, 0), Used(0, 0))
+
+
+def charges(tenant: str, policy: Policy, model: str, demand: Demand) -> tuple[Charge, ...]:
+    """What one request asks of each quota: those over all models, and those of every pattern
+    that covers its model.
+    """
     return tuple(
-        Charge(LimitKey(tenant, name), unit, quota, cost, policy.shadow)
-        for name, unit, quota, cost in _quotas(policy, tokens)
+        charge
+        for pattern, quotas in _scopes(policy)
+        if pattern is None or covers(pattern, model)
+        for charge in _charges(tenant, pattern, quotas, demand, policy.shadow)
+    )
+
+
+def every_quota(tenant: str, policy: Policy) -> tuple[Charge, ...]:
+    """Charges on each quota a tenant has, to look at how they stand."""
+    return tuple(
+        charge
+        for pattern, quotas in _scopes(policy)
+        for charge in _charges(tenant, pattern, quotas, _NOTHING, policy.shadow)
+    )
+
+
+def over_allowance(asked: tuple[Charge, ...], tokens: Used) -> bool:
+    """Whether that many tokens are more than the whole of a quota that can refuse."""
+    return any(
+        isinstance(charge.quota, Quota)
+        and charge.unit in TOKEN_UNITS
+        and not charge.shadow
+        and tokens.of(charge.unit) > charge.quota.burst
+        for charge in asked
     )
 
 
 def headers(decisions: Decisions) -> dict[str, str]:
-    """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``; reset is in whole seconds.
+    """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, and the same for
+    ``input-tokens`` and ``output-tokens``; reset is in whole seconds.
 
-    Of two quotas of a unit, the one with less remaining is told. A unit without quota has none.
+    Of several quotas of a unit, the one with the least remaining is told. A unit without quota
+    has none.
     """
     told: dict[str, str] = {}
-    for unit in _IN_HEADERS:
+    for unit, name in _IN_HEADERS.items():
         of_unit = (decision for charge, decision in decisions.items() if charge.unit is unit)
         tightest = min(of_unit, key=_tightness, default=None)
         if tightest is not None:
             told |= {
-                f"x-ratelimit-limit-{unit}": str(tightest.limit),
-                f"x-ratelimit-remaining-{unit}": str(tightest.remaining),
-                f"x-ratelimit-reset-{unit}": str(ceil(tightest.reset_after)),
+                f"x-ratelimit-limit-{name}": str(tightest.limit),
+                f"x-ratelimit-remaining-{name}": str(tightest.remaining),
+                f"x-ratelimit-reset-{name}": str(ceil(tightest.reset_after)),
             }
     return told
 
 
 def rejection(refused: Refused) -> Rejection:
     """The refusal as an error: EXCEEDS_ALLOWANCE where no wait would help, else RATE_LIMITED."""
-    name, cost, decision = refused.which.key.name, refused.which.cost, refused.decision
+    cost, decision = refused.which.cost, refused.decision
+    name = title(refused.which.key)
     if decision.retry_after is None:
         return Rejection(
             Kind.EXCEEDS_ALLOWANCE,
@@ -71,21 +137,40 @@ def rejection(refused: Refused) -> Rejection:
     )
 
 
-def _quotas(policy: Policy, tokens: int) -> Iterator[tuple[str, Unit, Quota | Concurrency, int]]:
-    if (amount := policy.requests_per_minute) is not None:
-        yield "requests per minute", Unit.REQUESTS, _bucket(amount, _MINUTE), 1
-    if (amount := policy.tokens_per_minute) is not None:
-        yield "tokens per minute", Unit.TOKENS, _bucket(amount, _MINUTE), tokens
-    if (amount := policy.tokens_per_day) is not None:
-        yield "tokens per day", Unit.TOKENS, _bucket(amount, _DAY), tokens
-    if (amount := policy.concurrent) is not None:
-        yield "concurrent requests", Unit.SLOTS, Concurrency(amount), 1
+def title(key: LimitKey) -> str:
+    """A quota as an operator and a client know it."""
+    return key.name if key.model is None else f"{key.name} for models {key.model}"
+
+
+def _scopes(policy: Policy) -> Iterator[tuple[str | None, Quotas]]:
+    yield None, policy
+    yield from policy.per_model.items()
+
+
+def _charges(
+    tenant: str, pattern: str | None, quotas: Quotas, demand: Demand, shadow: bool
+) -> Iterator[Charge]:
+    for rate, (name, unit, period) in _RATES.items():
+        amount: int | None = getattr(quotas, rate)
+        if amount is not None:
+            burst = quotas.bursts.get(rate, amount)
+            quota, key = _bucket(amount, period, burst), LimitKey(tenant, name, pattern)
+            yield Charge(key, unit, quota, _cost(unit, demand, burst), shadow)
+    if quotas.concurrent is not None:
+        key = LimitKey(tenant, _SLOTS, pattern)
+        yield Charge(key, Unit.SLOTS, Concurrency(quotas.concurrent), 1, shadow)
+
+
+def _cost(unit: Unit, demand: Demand, burst: int) -> int:
+    if unit is Unit.REQUESTS:
+        return 1
+    return max(demand.sure.of(unit), min(demand.most.of(unit), burst))
 
 
 @lru_cache(maxsize=4096)
-def _bucket(amount: int, period: float) -> Quota:
-    """A quota whose burst is its whole amount; made once a policy, not once a request."""
-    return Quota(amount, period, amount)
+def _bucket(amount: int, period: float, burst: int) -> Quota:
+    """Made once a quota of a policy, not once a request."""
+    return Quota(amount, period, burst)
 
 
 def _tightness(decision: Decision) -> tuple[int, float]:

@@ -4,13 +4,12 @@ from gateway.settings.explain import explain
 from gateway.settings.models import (
     Backend,
     BackendLimit,
-    Policy,
     Settings,
-    Tenant,
 )
 from gateway.settings.parse import for_backend, parse, with_addresses
 from gateway.settings.problems import Problem, SettingsError
 from gateway.settings.sources import NoSecrets, SecretSource
+from gateway.settings.tenants import Policy, Quotas, Tenant, TenantKey
 from gateway.settings.units import HostPort
 
 __all__ = [
@@ -20,10 +19,12 @@ __all__ = [
     "NoSecrets",
     "Policy",
     "Problem",
+    "Quotas",
     "SecretSource",
     "Settings",
     "SettingsError",
     "Tenant",
+    "TenantKey",
     "explain",
     "for_backend",
     "parse",

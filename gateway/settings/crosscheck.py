@@ -6,11 +6,13 @@ other fault: a model does not exist while one of its fields is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.settings.models import DEFAULT_POLICY, Settings
+from gateway.settings.models import Settings
+from gateway.settings.patterns import overlap
 from gateway.settings.problems import Problem
+from gateway.settings.tenants import DEFAULT_POLICY
 from gateway.settings.units import HostPort, host_port
 
 _EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
@@ -25,6 +27,7 @@ def cross_problems(written: Written) -> Iterator[Problem]:
     yield from _shared_keys(written)
     yield from _unreachable_tenants(written)
     yield from _unknown_policies(written)
+    yield from _quotas_of_no_model(written)
     yield from _one_port_for_both(written)
 
 
@@ -46,8 +49,17 @@ def _entries(written: Written, section: str) -> Iterator[tuple[int, Written]]:
 
 
 def _texts(value: object) -> list[str]:
-    items = value if isinstance(value, list | tuple) else ()
-    return [item for item in items if isinstance(item, str)]
+    return [item for item in _items(value) if isinstance(item, str)]
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _digests(tenant: Written) -> list[str]:
+    """The hashes of a tenant's keys, of those written alone and of those with an end."""
+    keys = _items(tenant.get("key_sha256"))
+    return _texts([key.get("sha256") if isinstance(key, Mapping) else key for key in keys])
 
 
 def _repeated(written: Written, section: str, key: str) -> Iterator[Problem]:
@@ -67,7 +79,7 @@ def _repeated(written: Written, section: str, key: str) -> Iterator[Problem]:
 def _shared_keys(written: Written) -> Iterator[Problem]:
     owners: dict[str, int] = {}
     for index, tenant in _entries(written, "tenants"):
-        for position, digest in enumerate(_texts(tenant.get("key_sha256"))):
+        for position, digest in enumerate(_digests(tenant)):
             owner = owners.setdefault(digest.lower(), index)
             if owner != index:
                 yield Problem(
@@ -94,6 +106,27 @@ def _unknown_policies(written: Written) -> Iterator[Problem]:
         policy = tenant.get("policy")
         if isinstance(policy, str) and policy not in known | {DEFAULT_POLICY}:
             yield Problem(f"tenants[{index}].policy", f"there is no policy {policy!r}")
+
+
+def _quotas_of_no_model(written: Written) -> Iterator[Problem]:
+    """A quota that no request can come under limits nothing, and looks as if it did."""
+    served = [
+        pattern
+        for _, backend in _entries(written, "backends")
+        for pattern in _texts(backend.get("models", ["*"]))
+    ]
+    policies = written.get("policies")
+    for name, policy in policies.items() if isinstance(policies, Mapping) else ():
+        quotas = policy.get("per_model") if isinstance(policy, Mapping) else None
+        allowed = _texts(policy.get("models", ["*"])) if isinstance(policy, Mapping) else []
+        for pattern in quotas if isinstance(quotas, Mapping) else ():
+            if not isinstance(pattern, str):
+                continue
+            path = f"policies.{name}.per_model.{pattern}"
+            if not any(overlap(pattern, other) for other in served):
+                yield Problem(path, "no backend serves a model that it covers")
+            elif not any(overlap(pattern, other) for other in allowed):
+                yield Problem(path, "the policy's models name none that it covers")
 
 
 def _one_port_for_both(written: Written) -> Iterator[Problem]:

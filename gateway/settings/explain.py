@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.settings.media import Media
-from gateway.settings.models import Backend, Calibration, Limits, Policy, Settings, Tenant
+from gateway.settings.models import Backend, Calibration, Limits, Settings
+from gateway.settings.queue import Queue
+from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
 from gateway.settings.units import duration_text, size_text
 
 _UNKNOWN: Final = {
@@ -72,6 +74,8 @@ def _backend(backend: Backend) -> Iterator[str]:
     yield f"prompts that cannot be counted are {_UNCOUNTABLE[limit.when_uncountable]}"
     if backend.media:
         yield f"parts that are no text are bounded: {', '.join(_media(backend.media))}"
+    if backend.queue:
+        yield from _queue(backend.queue)
     if limit.allow_truncating_engine:
         yield "an engine that cuts over-long prompts in silence is served ALL THE SAME"
     yield f"when a client goes away, {_DISCONNECT[backend.on_disconnect]}"
@@ -101,6 +105,21 @@ def _media(media: Media) -> Iterator[str]:
         yield f"{media.max_parts} in one prompt at most"
 
 
+def _queue(queue: Queue) -> Iterator[str]:
+    amounts = {"requests": queue.concurrent, "prompt tokens": queue.prompt_tokens}
+    held = " and ".join(f"{amount} {what}" for what, amount in amounts.items() if amount)
+    yield f"it is sent {held} at once at most; tenants wait in fair turns"
+    if not queue.max_waiting:
+        yield "what is more is refused with 429"
+        return
+    own = queue.max_waiting_per_tenant
+    yield (
+        f"{queue.max_waiting} requests may wait, "
+        + (f"{own} of one tenant, " if own else "")
+        + f"{duration_text(queue.max_wait)} each, else 429"
+    )
+
+
 def _calibration(calibration: Calibration) -> str:
     if not calibration.every:
         return "are NEVER compared with the engine's"
@@ -119,33 +138,55 @@ def _cache(backend: Backend) -> str:
 
 
 def _tenant(tenant: Tenant, policy: Policy) -> Iterator[str]:
-    keys = len(tenant.key_sha256)
-    yield f"{keys} key{'s' * (keys != 1)}" if keys else "OPEN: any or no key is accepted"
+    yield _keys(tenant.key_sha256) or "OPEN: any or no key is accepted"
     yield f"models: {', '.join(policy.models)}"
     longest = policy.max_prompt_tokens
     yield f"longest prompt: {f'{longest} tokens' if longest else _ENGINE_ALONE}"
-    quotas = ", ".join(_quotas(policy))
-    if not quotas:
-        yield f"policy {tenant.policy}: no quotas"
-        return
-    yield f"policy {tenant.policy}: {quotas}" + (" (SHADOW: never refused)" * policy.shadow)
-    if policy.tokens_per_minute or policy.tokens_per_day:
+    quotas: dict[str, Quotas] = {f"policy {tenant.policy}": policy}
+    quotas |= {f"besides, models {pattern}": each for pattern, each in policy.per_model.items()}
+    for whose, each in quotas.items():
+        amounts = ", ".join(_quotas(each))
+        if amounts or each is policy:
+            yield f"{whose}: {amounts or 'no quotas'}" + " (SHADOW: never refused)" * (
+                policy.shadow and bool(amounts)
+            )
+    if any("token" in text for each in quotas.values() for text in _quotas(each)):
         yield (
             f"reserved for output without a stated maximum: {policy.reserve_output_tokens} "
             "tokens an answer"
         )
+        if policy.cached_token_weight != 1:
+            yield f"a cached prompt token counts {policy.cached_token_weight:g}"
 
 
-def _quotas(policy: Policy) -> Iterator[str]:
-    amounts = {
-        "requests a minute": policy.requests_per_minute,
-        "tokens a minute": policy.tokens_per_minute,
-        "tokens a day": policy.tokens_per_day,
-        "at the same time": policy.concurrent,
+def _keys(keys: tuple[TenantKey, ...]) -> str:
+    count = f"{len(keys)} key{'s' * (len(keys) != 1)}" if keys else ""
+    return ", ".join(filter(None, [count, *filter(None, map(_validity, keys))]))
+
+
+def _validity(key: TenantKey) -> str:
+    """From when to when a key is good, where that has an end."""
+    ends = {"from": key.not_before, "until": key.not_after}
+    told = " ".join(f"{word} {end.isoformat()}" for word, end in ends.items() if end)
+    return told and f"one {told}"
+
+
+def _quotas(quotas: Quotas) -> Iterator[str]:
+    rates: Mapping[Rate, str] = {
+        "requests_per_minute": "requests a minute",
+        "tokens_per_minute": "tokens a minute",
+        "input_tokens_per_minute": "input tokens a minute",
+        "output_tokens_per_minute": "output tokens a minute",
+        "tokens_per_day": "tokens a day",
+        "tokens_per_month": "tokens in 30 days",
     }
-    for what, amount in amounts.items():
+    for rate, what in rates.items():
+        amount = getattr(quotas, rate)
         if amount is not None:
-            yield f"{amount} {what}"
+            burst = quotas.bursts.get(rate)
+            yield f"{amount} {what}" + (f" ({burst} at once)" if burst else "")
+    if quotas.concurrent is not None:
+        yield f"{quotas.concurrent} at the same time"
 
 
 def _checks(settings: Settings) -> Iterator[str]:

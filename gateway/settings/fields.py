@@ -79,7 +79,8 @@ def _model_pattern(value: str) -> str:
     return value
 
 
-def _key_hash(value: str) -> str:
+def key_hash(value: str) -> str:
+    """The SHA-256 in lower case. Raises ``ValueError`` for what is none, or an empty key's."""
     digest = value.lower()
     if not _SHA256_HEX.fullmatch(digest):
         raise ValueError("must be 64 hexadecimal digits: the SHA-256 that `poolgate keys` prints")
@@ -172,7 +173,7 @@ ModelPattern = Annotated[str, AfterValidator(_model_pattern), Kind("model patter
 Instant = Annotated[
     datetime, BeforeValidator(units.instant), Kind("date and time", datetime.isoformat)
 ]
-KeyHash = Annotated[str, AfterValidator(_key_hash), Kind("SHA-256 in hex")]
+KeyHash = Annotated[str, AfterValidator(key_hash), Kind("SHA-256 in hex")]
 Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
 ApiKey = Annotated[
     SecretStr, AfterValidator(_header_safe), BeforeValidator(_secret), Kind("secret")

@@ -38,8 +38,8 @@ from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.queue import Queue
 from gateway.settings.section import Section
-from gateway.settings.tenants import Policy, Tenant
 from gateway.settings.store import MEMORY
+from gateway.settings.tenants import Policy, Tenant
 from gateway.settings.units import HostPort
 
 ENGINE_TOKENIZER = "engine"  # count by asking the engine

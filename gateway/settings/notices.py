@@ -1,4 +1,4 @@
-"""Settings that parse, as the contract says, but that this version does not act on.
+"""What is written but has no effect: in this version, with this store, or with these tenants.
 
 Saying so is the point: a safety setting that is silently inert is worse than none. A setting left
 at its default is not mentioned.
@@ -8,26 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+if TYPE_CHECKING:
+    from gateway.settings.models import Settings
+
 INACTIVE: Mapping[str, str] = MappingProxyType(
     {
-        "limits.when_store_fails": "the memory store, the only one in this version, cannot fail",
-        "limits.timeout": "the memory store, the only one in this version, never waits",
         "integrity.cached_tokens": "the check of cached tokens is not in this version",
         "integrity.sentinel": "sentinels are not in this version: no marker is placed or scanned",
         "integrity.fingerprints": "fingerprints are not in this version: none are kept or compared",
         "integrity.quarantine": "quarantine is not in this version: no backend is taken out",
     }
 )
+INACTIVE_IN_MEMORY: Mapping[str, str] = MappingProxyType(
+    {
+        "limits.when_store_fails": "the memory store cannot fail",
+        "limits.timeout": "the memory store never waits",
+        "limits.lease": "the memory store ends with its process",
+    }
+)
 
 
-def notices(settings: BaseModel) -> Iterator[str]:
-    """One line for each written setting without effect, in the order of ``INACTIVE``."""
-    for path, reason in INACTIVE.items():
+def notices(settings: Settings) -> Iterator[str]:
+    """One line for each written setting without effect, in the order of the mappings above."""
+    inactive = {**({} if settings.limits.store.shared else INACTIVE_IN_MEMORY), **INACTIVE}
+    for path, reason in inactive.items():
         if _written(settings, path.split(".")):
             yield f"{path} is not active: {reason}"
+    followed = {tenant.policy for tenant in settings.tenants}
+    for name in settings.policies:
+        if name not in followed:
+            yield f"policies.{name} is not active: no tenant is under it"
 
 
 def _written(model: object, path: list[str]) -> bool:

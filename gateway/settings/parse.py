@@ -142,5 +142,9 @@ def _suggestion(path: str) -> str:
 
 
 def _generic(path: str) -> str:
-    """A path with positions and names of policies left open, as ``schema`` writes them."""
-    return re.sub(r"^policies\.[^.]+", "policies.NAME", re.sub(r"\[[0-9]+\]", "[]", path))
+    """A path with positions, names of policies and patterns left open, as ``schema`` writes them.
+
+    A pattern may hold dots: it is all there is up to the last key.
+    """
+    path = re.sub(r"^policies\.[^.]+", "policies.NAME", re.sub(r"\[[0-9]+\]", "[]", path))
+    return re.sub(r"(?<=\.per_model\.).+(?=\.)", "NAME", path)

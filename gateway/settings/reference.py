@@ -30,13 +30,10 @@ again; a faulty one changes nothing.
   a file's text without its last line break (a relative path starts at the configuration file), or
   the text itself. They are never shown, neither by `check-config` nor in logs. Tenants' keys are
   not in the file at all: only their SHA-256 is.
-- **Rates** are buckets refilled evenly (GCRA). 600 requests a minute are 600 at once and then one
-  every 0.1 s, so the worst single minute after a pause can see almost twice 600. They are counted
-  in memory and start full after a restart.
-- **Token quotas** are reserved before the engine is asked: the prompt, and for each answer the
-  output the request allows, or `reserve_output_tokens` where it names no maximum. What was not
-  used is given back when the answer ends. An answer that used more is charged in full, which may
-  leave the tenant in debt until the bucket has refilled.
+- **Rates** are buckets refilled evenly (GCRA). 600 requests a minute are 600 at once, or as many as
+  `bursts` says, and then one every 0.1 s. A month is 30 days. In memory buckets start full after a
+  restart; in a Redis-compatible store all gateways share them. What is charged when is in
+  [tenants.md](tenants.md).
 - **A salt without `salt_secret`** is random in each process: after a restart, and on each other
   gateway, no prefix cached before is found again.
 - **Not active in this version**: these are read, but nothing acts on them yet. `check-config` and

@@ -10,6 +10,7 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlsplit
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -19,6 +20,9 @@ _BYTES = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
 }  # fmt: skip
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[A-Za-z]*)", re.ASCII)
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})", re.ASCII
+)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
 _NUMERIC_HOST = re.compile(r"[0-9.]+", re.ASCII)
 _MAX_DIGITS = 18  # beyond it a number is a typing error, and int() of thousands of digits raises
@@ -50,6 +54,19 @@ def duration_text(seconds: float) -> str:
         if seconds and math.fmod(seconds, _SECONDS[unit]) == 0:
             return f"{seconds / _SECONDS[unit]:.0f}{unit}"
     return f"{seconds:g}s" if seconds == 0 or seconds > 1 else f"{seconds * 1000:g}ms"
+
+
+def instant(value: object) -> datetime:
+    """A moment, such as ``2026-12-31T00:00:00Z``. One without its offset would be a guess."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    problem = "must be a date and time with its offset from UTC, such as 2026-12-31T00:00:00Z"
+    if not isinstance(value, str) or not _INSTANT.fullmatch(value):
+        raise ValueError(problem)
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:  # month 13 and the like
+        raise ValueError(problem) from None
 
 
 def size(value: object) -> int:

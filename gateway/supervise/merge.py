@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.edge import usage
+
 Combine = Callable[[float, float], float]
 
 GAUGES: Mapping[str, Combine] = MappingProxyType(
@@ -87,6 +89,7 @@ def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     told["backends"] = [
         {**backend, **_load(everywhere[backend["name"]])} for backend in told["backends"]
     ]
+    told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
     return told
 
 

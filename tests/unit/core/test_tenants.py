@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.tenants import (
+    Key,
     Tenant,
     TenantDirectory,
     allowed,
@@ -21,7 +23,8 @@ from gateway.settings import NoSecrets, Policy, Settings, parse
 
 KEY = "pgk_LEAKMARK-studio-a"
 STUDIO = Tenant("studio-a", Policy())
-KEYED = TenantDirectory({sha256(KEY.encode()).hexdigest(): STUDIO})
+KEYED = TenantDirectory({sha256(KEY.encode()).hexdigest(): Key(STUDIO)})
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
 OPEN = TenantDirectory({}, Tenant("default", Policy()))
 
 VALID = {
@@ -69,38 +72,38 @@ INVALID = {
 
 @pytest.mark.parametrize("case", VALID)
 def test_row_66_a_valid_key_is_its_tenants(case: str) -> None:
-    assert identify(VALID[case], KEYED) is STUDIO
+    assert identify(VALID[case], KEYED, NOW) is STUDIO
 
 
 @pytest.mark.parametrize("case", INVALID)
 def test_row_66_anything_else_is_unauthorized(case: str) -> None:
     with pytest.raises(Rejection) as caught:
-        identify(INVALID[case], KEYED)
+        identify(INVALID[case], KEYED, NOW)
     assert caught.value.kind is Kind.UNAUTHORIZED
 
 
 @pytest.mark.parametrize("case", INVALID)
 def test_row_65_no_refusal_repeats_a_key(case: str) -> None:
     with pytest.raises(Rejection) as caught:
-        identify(INVALID[case], KEYED)
+        identify(INVALID[case], KEYED, NOW)
     assert "LEAKMARK" not in str(caught.value)
     assert "studio" not in str(caught.value)
 
 
 @pytest.mark.parametrize("headers", [*VALID.values(), *INVALID.values()])
 def test_an_open_tenant_takes_any_or_no_key(headers: list[tuple[str, str]]) -> None:
-    assert identify(headers, OPEN).id == "default"
+    assert identify(headers, OPEN, NOW).id == "default"
 
 
 def test_a_directory_without_anyone_admits_no_one() -> None:
     with pytest.raises(Rejection):
-        identify(VALID["bearer"], TenantDirectory({}))
+        identify(VALID["bearer"], TenantDirectory({}), NOW)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Authorization", "x-api-key"]), st.text()), max_size=3))
 def test_whatever_the_headers_hold_the_answer_is_a_refusal(headers: list[tuple[str, str]]) -> None:
     with pytest.raises(Rejection):
-        identify(headers, KEYED)
+        identify(headers, KEYED, NOW)
 
 
 def test_the_directory_of_a_configuration() -> None:
@@ -118,16 +121,61 @@ def test_the_directory_of_a_configuration() -> None:
     )
     found = directory(settings)
     assert found.open_tenant is None
-    assert [identify([("x-api-key", key)], found).id for key in ("k1", "k2", "k3")] == [*"aab"]
-    assert identify([("x-api-key", "k2")], found).policy.concurrent == 2
-    assert identify([("x-api-key", "k3")], found).policy == Policy()
+    assert [identify([("x-api-key", key)], found, NOW).id for key in ("k1", "k2", "k3")] == [*"aab"]
+    assert identify([("x-api-key", "k2")], found, NOW).policy.concurrent == 2
+    assert identify([("x-api-key", "k3")], found, NOW).policy == Policy()
+
+
+def keyed_from_to(not_before: datetime | None, not_after: datetime | None) -> TenantDirectory:
+    return TenantDirectory({key_digest(KEY): Key(STUDIO, not_before, not_after)})
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=5, minutes=30))])
+def test_a_key_is_good_from_its_beginning_to_its_end(zone: timezone) -> None:
+    start, end = NOW.astimezone(zone), (NOW + timedelta(days=7)).astimezone(zone)
+    keys = keyed_from_to(start, end)
+    tick = timedelta(microseconds=1)
+    for now in (NOW, NOW + timedelta(days=3), NOW + timedelta(days=7)):
+        assert identify(VALID["bearer"], keys, now) is STUDIO
+    for now, why in ((NOW - tick, "not valid yet"), (end + tick, "has expired")):
+        with pytest.raises(Rejection, match=why) as caught:
+            identify(VALID["bearer"], keys, now)
+        assert caught.value.kind is Kind.UNAUTHORIZED
+        assert "LEAKMARK" not in caught.value.message
+
+
+def test_an_end_of_one_key_is_none_of_another() -> None:
+    keys = {key_digest("old"): Key(STUDIO, None, NOW), key_digest("new"): Key(STUDIO)}
+    later = NOW + timedelta(seconds=1)
+    assert identify([("x-api-key", "new")], TenantDirectory(keys), later) is STUDIO
+    with pytest.raises(Rejection, match="expired"):
+        identify([("x-api-key", "old")], TenantDirectory(keys), later)
+
+
+def test_expired_keys_open_nothing() -> None:
+    old = {"sha256": key_digest("k"), "not_after": "2020-01-01T00:00:00Z"}
+    settings = {
+        "backends": [{"name": "a", "url": "http://h"}],
+        "tenants": [{"id": "a", "key_sha256": [old]}],
+    }
+    found = directory(parse(settings, NoSecrets()))
+    assert found.open_tenant is None
+    for headers in ([], [("x-api-key", "k")]):
+        with pytest.raises(Rejection):
+            identify(headers, found, NOW)
+
+
+def test_everyone_in_a_directory_once() -> None:
+    keys = {key_digest(name): Key(STUDIO) for name in ("k1", "k2")}
+    assert list(TenantDirectory(keys).tenants()) == [STUDIO]
+    assert [tenant.id for tenant in OPEN.tenants()] == ["default"]
 
 
 def test_two_valid_keys_of_different_tenants_are_a_contradiction() -> None:
-    both = TenantDirectory({key_digest(k): Tenant(k, Policy()) for k in ("k1", "k2")})
+    both = TenantDirectory({key_digest(k): Key(Tenant(k, Policy())) for k in ("k1", "k2")})
     for one, other in (("k1", "k2"), ("k2", "k1")):
         with pytest.raises(Rejection, match="different keys"):
-            identify([("Authorization", f"Bearer {one}"), ("x-api-key", other)], both)
+            identify([("Authorization", f"Bearer {one}"), ("x-api-key", other)], both, NOW)
 
 
 def test_one_key_anywhere_closes_the_directory() -> None:

@@ -83,6 +83,15 @@ def test_counts_of_the_engine_are_not_compared_with_it(tokenizer: dict[str, Any]
         ({"tokens_per_day": 7, "concurrent": 8}, "policy p: 7 tokens a day, 8 at the same time"),
         ({"tokens_per_minute": 5}, "without a stated maximum: 1024 tokens an answer"),
         ({"concurrent": 1, "shadow": True}, "1 at the same time (SHADOW: never refused)"),
+        ({"tokens_per_month": 7}, "policy p: 7 tokens in 30 days\n"),
+        (
+            {"input_tokens_per_minute": 5, "output_tokens_per_minute": 6},
+            "5 input tokens a minute, 6",
+        ),
+        ({"requests_per_minute": 6, "bursts": {"requests_per_minute": 2}}, "minute (2 at once)"),
+        ({"per_model": {"m*": {"concurrent": 3}}}, "  - besides, models m*: 3 at the same time\n"),
+        ({"per_model": {"m*": {"tokens_per_day": 3}}}, "without a stated maximum: 1024"),
+        ({"tokens_per_day": 9, "cached_token_weight": 0.1}, "a cached prompt token counts 0.1"),
         ({"max_prompt_tokens": 200}, "longest prompt: 200 tokens"),
         ({}, "longest prompt: the engine's limit alone"),
         ({"models": ["glm-5"]}, "models: glm-5"),
@@ -117,3 +126,9 @@ def test_no_secret_and_no_hash_of_a_key_is_said() -> None:
     text = explained(backend, **tenant())
     assert "LEAKMARK" not in text
     assert DIGEST not in text
+
+
+def test_the_end_of_a_key_is_said() -> None:
+    ending = {"sha256": DIGEST, "not_after": "2026-12-31T00:00:00Z"}
+    entry = {"id": "t", "key_sha256": [ending, "c" * 64]}
+    assert "  - 2 keys, one until 2026-12-31T00:00:00+00:00\n" in explained(tenants=[entry])

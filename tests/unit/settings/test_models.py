@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from gateway.settings import HostPort, Policy, Settings, parse
+from gateway.settings import HostPort, Policy, Quotas, Settings, TenantKey, parse
 
 GOOD = Path(__file__).parents[2] / "data/config/good"
 BACKEND = {"name": "a", "url": "http://h:1"}
@@ -49,12 +50,24 @@ def test_every_key_of_this_version_takes_another_value_than_its_default() -> Non
     calibration = backend.calibration
     assert (calibration.every, calibration.on_difference) == (7200.0, "margin")
     assert (calibration.margin, calibration.learn_offset) == (64, True)
-    assert written.tenants[0].key_sha256 == ("a" * 64,)
+    plain, ending = written.tenants[0].key_sha256
+    assert plain == TenantKey(sha256="a" * 64)
+    assert ending.not_before == datetime(2025, 12, 31, 23, tzinfo=UTC)
+    assert ending.not_after == datetime(2027, 1, 1, tzinfo=UTC)
     assert written.policy_of(written.tenants[0]) == Policy(
         requests_per_minute=1,
         tokens_per_minute=2,
+        input_tokens_per_minute=9,
+        output_tokens_per_minute=8,
         tokens_per_day=3,
+        tokens_per_month=7,
         concurrent=4,
+        bursts={"tokens_per_minute": 1},
+        per_model={
+            "*-5": Quotas(concurrent=2, requests_per_minute=3, bursts={"requests_per_minute": 2})
+        },
+        cached_token_weight=0.25,
+        weight=2.0,
         max_prompt_tokens=5,
         reserve_output_tokens=6,
         models=("glm-5",),

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from gateway.settings import NoSecrets, Settings, parse
-from gateway.settings.notices import INACTIVE
+from gateway.settings.notices import INACTIVE, INACTIVE_IN_MEMORY
 from gateway.settings.schema import entries
 
 BACKENDS = [{"name": "a", "url": "http://h:1"}]
 DEFAULTS: dict[str, Any] = {
     "limits.when_store_fails": "refuse",
     "limits.timeout": "100ms",
+    "limits.lease": "30s",
     "integrity.cached_tokens": {"action": "quarantine"},
     "integrity.sentinel": {},
     "integrity.fingerprints": {},
@@ -27,9 +28,24 @@ def notices_of(*paths: str) -> tuple[str, ...]:
     return parse(written, NoSecrets()).notices
 
 
-@pytest.mark.parametrize("path", INACTIVE)
+EVERY = {**INACTIVE_IN_MEMORY, **INACTIVE}
+
+
+@pytest.mark.parametrize("path", EVERY)
 def test_a_written_setting_without_effect_is_told_even_at_its_default(path: str) -> None:
-    assert notices_of(path) == (f"{path} is not active: {INACTIVE[path]}",)
+    assert notices_of(path) == (f"{path} is not active: {EVERY[path]}",)
+
+
+def test_a_store_that_is_shared_can_fail_so_its_settings_are_active() -> None:
+    limits = {"store": "redis://h", "when_store_fails": "allow", "timeout": "1s", "lease": "9s"}
+    assert parse({"backends": BACKENDS, "limits": limits}, NoSecrets()).notices == ()
+
+
+def test_policies_that_no_tenant_is_under_limit_nothing() -> None:
+    policies = {"default": {"concurrent": 1}, "spare": {"concurrent": 2}}
+    assert parse({"backends": BACKENDS, "policies": policies}, NoSecrets()).notices == (
+        "policies.spare is not active: no tenant is under it",
+    )
 
 
 def test_defaults_that_are_not_written_are_not_told() -> None:
@@ -37,7 +53,7 @@ def test_defaults_that_are_not_written_are_not_told() -> None:
 
 
 def test_all_at_once_in_order() -> None:
-    assert [line.split()[0] for line in notices_of(*reversed(INACTIVE))] == list(INACTIVE)
+    assert [line.split()[0] for line in notices_of(*reversed(EVERY))] == list(EVERY)
 
 
 def test_null_is_as_good_as_not_written() -> None:
@@ -46,4 +62,4 @@ def test_null_is_as_good_as_not_written() -> None:
 
 
 def test_only_known_settings_are_listed() -> None:
-    assert set(INACTIVE) <= {entry.path for entry in entries(Settings)}
+    assert set(EVERY) <= {entry.path for entry in entries(Settings)}
