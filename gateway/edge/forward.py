@@ -7,7 +7,6 @@ import contextlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from aiohttp import web
 
@@ -26,6 +25,8 @@ from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
 from gateway.errors import Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
+
+SENDING = 0.005  # seconds that a request is given to be sent in before others' work begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,11 @@ class Forwarder:
             call.parsed, backend, exchange, self._checks, self._recorder, shadow
         )
         backend.in_flight += 1
+        later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
         try:
-            return await self._answer(call, inspection, shadow)
+            return await self._answer(call, inspection)
         finally:
+            later.cancel()
             backend.in_flight -= 1
             await self._conclude(exchange, inspection)
 
@@ -82,21 +85,25 @@ class Forwarder:
         if not isinstance(length, Counted | Bounded):
             return Shadow()
         spawn = self._tasks.spawn
-        count = prefix = None
+        count = new_share = None
         if isinstance(length, Bounded):
             count = Later(
                 lambda: spawn(backend.measurer.exact(call.parsed, tenant), "shadow count")
             )
         if self._checks.latency != "off" and backend.prefill.teaches(length.total):
-            key = hmac.digest(self._prefix_secret, tenant.encode(), "sha256")
-            hashing = partial(prefix_of, call.parsed, key)
-            prefix = Later(lambda: spawn(self._threads.on_thread(hashing), "prefix"))
-        return Shadow(count, prefix)
+            new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
+        return Shadow(count, new_share)
 
-    async def _answer(
-        self, call: Call, inspection: Inspection, shadow: Shadow
-    ) -> web.StreamResponse:
-        async with await self._open(call, shadow) as answer:
+    async def _new_share(self, call: Call) -> float:
+        """The share of the prompt's bytes that no earlier prompt of the tenant began with."""
+        key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
+        prefix = await self._threads.on_thread(lambda: prefix_of(call.parsed, key))
+        known = call.backend.prefixes.known_bytes(prefix.hashes)
+        call.backend.prefixes.remember(prefix.hashes)
+        return max(0.0, 1 - known / max(1, prefix.size))
+
+    async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
+        async with await self._open(call) as answer:
             passage = self._passage(call, answer, inspection)
             try:
                 if passage.streams:
@@ -127,7 +134,7 @@ class Forwarder:
             clock=self._clock,
         )
 
-    async def _open(self, call: Call, shadow: Shadow) -> UpstreamAnswer:
+    async def _open(self, call: Call) -> UpstreamAnswer:
         """The engine's answer as soon as it begins.
 
         Under ``on_disconnect: drain`` a client that leaves during prefill does not cancel it:
@@ -141,7 +148,7 @@ class Forwarder:
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
-        opening = self._upstream.open(url, headers, call.body, on_sent=shadow.begin)
+        opening = self._upstream.open(url, headers, call.body)
         try:
             if not backend.wiring.drain_on_disconnect:
                 return await opening

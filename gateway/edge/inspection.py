@@ -130,11 +130,8 @@ class Inspection:
         of two covers the difference in bytes a token between the two parts. A bound stands for
         the count where even that is too short to judge.
         """
-        if self._shadow.prefix is not None:
-            prefix = await self._shadow.prefix.result()
-            known = self._backend.prefixes.known_bytes(prefix.hashes)
-            self._backend.prefixes.remember(prefix.hashes)
-            self._new_share = max(0.0, 1 - known / max(1, prefix.size))
+        if self._shadow.new_share is not None:
+            self._new_share = await self._shadow.new_share.result()
         length = self._exchange.length
         if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:
             length = await self._length()

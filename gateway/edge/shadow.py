@@ -1,6 +1,6 @@
 """Work on a prompt that admission did not need, done while the engine prefills it.
 
-It begins once the request has been sent: on the same cores it would otherwise delay the sending.
+It begins a moment after the request: on the same cores it would otherwise delay the sending.
 """
 
 from __future__ import annotations
@@ -52,14 +52,18 @@ class Later(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """The exact count where a bound admitted the prompt, and its prefix where TTFT is judged."""
+    """What is still to be known of a prompt.
+
+    ``count`` is exact, where a bound admitted the prompt; ``new_share``, where TTFT is judged, is
+    the share of it that no earlier prompt of the tenant began with.
+    """
 
     count: Later[PromptLength] | None = None
-    prefix: Later[Prefix] | None = None
+    new_share: Later[float] | None = None
 
     def begin(self) -> None:
-        """The request is with the engine: start what there is to do."""
-        for work in (self.count, self.prefix):
+        """The request should be with the engine: start what there is to do."""
+        for work in (self.count, self.new_share):
             if work is not None:
                 work.begin()
 
