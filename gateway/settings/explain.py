@@ -142,6 +142,8 @@ def _tenant(tenant: Tenant, policy: Policy) -> Iterator[str]:
     yield f"models: {', '.join(policy.models)}"
     longest = policy.max_prompt_tokens
     yield f"longest prompt: {f'{longest} tokens' if longest else _ENGINE_ALONE}"
+    if policy.weight != 1:
+        yield f"its weight in queues: {policy.weight:g}"
     quotas: dict[str, Quotas] = {f"policy {tenant.policy}": policy}
     quotas |= {f"besides, models {pattern}": each for pattern, each in policy.per_model.items()}
     for whose, each in quotas.items():

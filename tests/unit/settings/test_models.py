@@ -47,6 +47,8 @@ def test_every_key_of_this_version_takes_another_value_than_its_default() -> Non
     assert backend.api_key == SecretStr("the-text-of-engine-key")
     assert backend.cache_salt == "off"  # the word, which YAML 1.1 reads as false
     assert backend.limit.allow_truncating_engine
+    assert backend.queue is not None
+    assert tuple(backend.queue.model_dump().values()) == (5, 6, 7.0, 8, 9)
     calibration = backend.calibration
     assert (calibration.every, calibration.on_difference) == (7200.0, "margin")
     assert (calibration.margin, calibration.learn_offset) == (64, True)
