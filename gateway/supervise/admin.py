@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -14,22 +14,14 @@ from gateway.edge.admin import JSON
 from gateway.settings import HostPort
 from gateway.supervise import merge
 from gateway.supervise.ledger import Ledger
-from gateway.supervise.process import Answer, Silent, Worker
-
-
-class Place(Protocol):
-    """A worker's place in the supervisor."""
-
-    index: int
-    worker: Worker | None
-    restarts: int
+from gateway.supervise.process import Answer, Silent, Slot, Worker
 
 
 class Admin:
     """Answers operators by asking the workers. ``draining`` is the supervisor's to set."""
 
-    def __init__(self, places: Sequence[Place], ledger: Ledger) -> None:
-        self._places = places
+    def __init__(self, slots: Sequence[Slot], ledger: Ledger) -> None:
+        self._slots = slots
         self._ledger = ledger
         self._clock = asyncio.get_running_loop().time
         self._started = self._clock()
@@ -75,13 +67,13 @@ class Admin:
             for wait in _decoded(answer).get("waiting_for", ())
         ]
         ready = sum(answer.status == 200 for answer in answers.values())
-        enough = ready == len(answers) and 2 * ready >= len(self._places)
+        enough = ready == len(answers) and 2 * ready >= len(self._slots)
         good = enough and not self.draining
         body = {
             "ready": good,
             "draining": self.draining,
             "processes_ready": ready,
-            "processes": len(self._places),
+            "processes": len(self._slots),
             "waiting_for": waiting,
         }
         return web.json_response(body, status=200 if good else 503)
@@ -101,7 +93,7 @@ class Admin:
             "version": __version__,
             "uptime_s": round(self._clock() - self._started, 1),
             "draining": self.draining,
-            "processes": [self._process(place, each.get(place.index)) for place in self._places],
+            "processes": [self._process(slot, each.get(slot.index)) for slot in self._slots],
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
@@ -127,22 +119,22 @@ class Admin:
             raise web.HTTPServiceUnavailable(text="no worker answers")
         return _passed_on(max(answers.values(), key=lambda answer: answer.status))
 
-    def _process(self, place: Place, status: dict[str, Any] | None) -> dict[str, Any]:
-        worker = place.worker
+    def _process(self, slot: Slot, status: dict[str, Any] | None) -> dict[str, Any]:
+        worker = slot.worker
         return {
-            "process": place.index,
+            "process": slot.index,
             "pid": worker.pid if worker else None,
             "state": "absent" if worker is None else "up" if worker.up else "starting",
             "uptime_s": round(self._clock() - worker.started, 1) if worker else None,
-            "restarts": place.restarts,
+            "restarts": slot.restarts,
             "status": status,
         }
 
     def _up(self) -> list[Worker]:
-        return [place.worker for place in self._places if place.worker and place.worker.up]
+        return [slot.worker for slot in self._slots if slot.worker and slot.worker.up]
 
     async def _ask_all(self, method: str, path: str, body: bytes = b"") -> dict[int, Answer]:
-        """The answers there are, by the worker's place."""
+        """The answers there are, by the worker's slot."""
         workers = self._up()
         answers = await asyncio.gather(
             *(worker.ask(method, path, body) for worker in workers), return_exceptions=True

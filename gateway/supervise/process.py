@@ -156,6 +156,15 @@ class Worker:
         return code
 
 
+@dataclass(slots=True)
+class Slot:
+    """A worker's place: the process in it now, if any, and how often it was filled anew."""
+
+    index: int
+    worker: Worker | None = None
+    restarts: int = 0
+
+
 async def spawn(index: int, place: Place, handover: Handover, tasks: Tasks) -> Worker:
     """Start a worker process. Raises ``OSError`` where that cannot be done.
 

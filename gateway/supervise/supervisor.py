@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +23,7 @@ from gateway.settings import HostPort, Problem, Settings, SettingsError
 from gateway.supervise.admin import Admin
 from gateway.supervise.handover import Handover, Written
 from gateway.supervise.ledger import Ledger
-from gateway.supervise.process import END_AT_ONCE, Place, Silent, Worker, spawn
+from gateway.supervise.process import END_AT_ONCE, Place, Silent, Slot, Worker, spawn
 
 log = logging.getLogger(__name__)
 START = 300.0  # seconds a worker may take until it serves
@@ -38,15 +38,6 @@ class StartError(Exception):
     def __init__(self, worker: int, code: int) -> None:
         super().__init__(f"worker {worker} {_ending(code)} before it served")
         self.status = code if code > 0 else 1
-
-
-@dataclass(slots=True)
-class Slot:
-    """A worker's place: the process in it now, if any, and how often it was filled anew."""
-
-    index: int
-    worker: Worker | None = None
-    restarts: int = 0
 
 
 class Supervisor:
@@ -141,6 +132,8 @@ class Supervisor:
         """Start a worker and wait until it serves. Raises ``StartError``."""
         place = Place(self._sockets, Path(self._folder.name), self._environment)
         worker = slot.worker = await spawn(slot.index, place, self._handover, self._tasks)
+        if self.admin.draining:  # since a moment ago: nobody told this one
+            worker.end(signal.SIGKILL)
         try:
             async with asyncio.timeout(START):
                 up = await worker.until_up()
@@ -162,6 +155,8 @@ class Supervisor:
             failures = 1 if lived > STEADY else failures + 1
             log.info("worker %d starts again in %g s", slot.index, pause(failures))
             await asyncio.sleep(pause(failures))
+            if self.admin.draining:
+                return
             slot.restarts += 1
             self.ledger.restarts += 1
             try:

@@ -1,0 +1,397 @@
+"""Several worker processes under a supervisor, as operators run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+import aiohttp
+import psutil
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from fakes.raw_engine import chunk, delta, head
+from valkey_server import free_port, server
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+# Row 71 asks for 50 repeats, which take minutes: by hand, POOLGATE_DRAINS=50.
+DRAINS = int(os.environ.get("POOLGATE_DRAINS", "3"))
+
+
+@pytest.fixture(scope="module")
+def store():
+    with server() as valkey:
+        yield valkey.url
+
+
+@dataclass
+class Served:
+    """``poolgate serve`` with workers, and what it wrote."""
+
+    process: asyncio.subprocess.Process
+    config: object
+    url: str
+    admin: str
+    http: aiohttp.ClientSession
+    out: asyncio.Task
+    err: asyncio.Task
+
+    async def get(self, path):
+        async with self.http.get(self.admin + path) as answer:
+            return answer.status, await answer.read()
+
+    async def processes(self):
+        return json.loads((await self.get("/status"))[1])["processes"]
+
+    async def until_serving(self, restarts):
+        """All workers are up, after so many restarts."""
+        async with asyncio.timeout(20):
+            while True:
+                processes = await self.processes()
+                up = all(p["state"] == "up" for p in processes)
+                if up and sum(p["restarts"] for p in processes) == restarts:
+                    return processes
+                await asyncio.sleep(0.05)
+
+    async def counters(self):
+        """Every sample of counters and histograms."""
+        families = text_string_to_metric_families((await self.get("/metrics"))[1].decode())
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in families
+            if family.type in ("counter", "histogram")
+            for sample in family.samples
+        }
+
+    async def post(self, **more):
+        """A call on a connection of its own; its status."""
+        async with self.http.post(
+            self.url + "/v1/chat/completions", json=BODY | more, headers={"Connection": "close"}
+        ) as answer:
+            await answer.read()
+            return answer.status
+
+    async def stream(self):
+        """A stream on a connection of its own, of which the first event has come."""
+        answer = await self.http.post(
+            self.url + "/v1/chat/completions",
+            json=BODY | {"stream": True},
+            headers={"Connection": "close"},
+        )
+        await answer.content.readuntil(b"\n\n")
+        return answer
+
+    async def ended(self, seconds=15):
+        """Its exit status and what it wrote."""
+        async with asyncio.timeout(seconds):
+            status = await self.process.wait()
+            return status, await self.out, (await self.err).decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path, settings, *, wait=True):
+    config = tmp_path / "poolgate.yaml"
+    data, admin = free_port(), free_port()
+    addresses = {"listen": f"127.0.0.1:{data}", "admin": f"127.0.0.1:{admin}"}
+    config.write_text(yaml.safe_dump(addresses | settings))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--config", str(config)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    family = psutil.Process(process.pid)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as readers:
+        served = Served(
+            process,
+            config,
+            f"http://127.0.0.1:{data}",
+            f"http://127.0.0.1:{admin}",
+            http,
+            readers.create_task(process.stdout.read()),
+            readers.create_task(process.stderr.read()),
+        )
+        started = []
+        try:
+            if wait:
+                await until_up(served, settings["workers"])
+            started = family.children()
+            yield served
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                started += family.children()
+            for child in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def until_up(served, workers):
+    async with asyncio.timeout(30):
+        while served.process.returncode is None:
+            with contextlib.suppress(aiohttp.ClientError):
+                status, body = await served.get("/readyz")
+                if status == 200 and json.loads(body)["processes_ready"] == workers:
+                    return
+            await asyncio.sleep(0.05)
+
+
+def settings(engine, store, workers, **more):
+    backend = {"name": "a", "url": engine.url, **more.pop("backend", {})}
+    return {"workers": workers, "limits": {"store": store}, "backends": [backend], **more}
+
+
+def gated(go_on):
+    """Streams of an event at once, and the rest when ``go_on`` is set; whole answers as ever."""
+
+    async def script(request, wire):
+        wire.write(head(kind="text/event-stream", chunked=True) + chunk(delta("a")))
+        await go_on.wait()
+        wire.write(chunk(delta("b", "stop")) + chunk(b"data: [DONE]\n\n") + chunk(b""))
+
+    return script
+
+
+async def test_rows_73_and_78_a_killed_worker_takes_nobody_with_it(engine, store, tmp_path):
+    go_on = asyncio.Event()
+    async with serving(tmp_path, settings(engine, store, 4)) as served:
+        # They share the connections, and count as one.
+        assert Counter(await asyncio.gather(*(served.post() for _ in range(100)))) == {200: 100}
+        shares = [
+            p["status"]["incidents"] + await served_by(served, p["process"])
+            for p in await served.processes()
+        ]
+        assert sum(shares) == 100
+        assert min(shares) >= 10
+        requests = ("poolgate_requests_total", *labels("complete"))
+        scrapes = [await served.counters() for _ in range(20)]
+        assert [scrape[requests] for scrape in scrapes] == [100] * 20
+        assert all(scrape == scrapes[0] for scrape in scrapes)
+
+        engine.script = gated(go_on)
+        streams = [await served.stream() for _ in range(12)]
+        before = await served.processes()
+        assert sum(p["status"]["in_flight"] for p in before) == 12
+        victim = max(before, key=lambda p: p["status"]["in_flight"])
+        assert 0 < victim["status"]["in_flight"] < 12
+        os.kill(victim["pid"], signal.SIGKILL)
+
+        seen = [scrapes[-1]]
+        serving_again = asyncio.create_task(served.until_serving(restarts=1))
+        while not serving_again.done():
+            seen.append(await served.counters())
+            await asyncio.sleep(0.05)
+        for earlier, later in itertools.pairwise(seen):
+            assert {k: v for k, v in earlier.items() if later.get(k, -1) < v} == {}
+        assert seen[-1][requests] == 100
+        assert seen[-1]["poolgate_worker_restarts_total",] == 1
+        after = await serving_again
+        assert after[victim["process"]]["pid"] != victim["pid"]
+        assert after[victim["process"]]["restarts"] == 1
+
+        go_on.set()
+        ends = await asyncio.gather(*(s.content.read() for s in streams), return_exceptions=True)
+        whole = [e for e in ends if isinstance(e, bytes) and e.endswith(b"data: [DONE]\n\n")]
+        cut = [e for e in ends if isinstance(e, aiohttp.ClientError)]
+        assert (len(whole), len(cut)) == (
+            12 - victim["status"]["in_flight"],
+            victim["status"]["in_flight"],
+        )
+        gauges = (await served.get("/metrics"))[1].decode()
+        assert "poolgate_workers 4.0" in gauges
+        assert 'poolgate_effective_limit_tokens{backend="a"} 1017.0' in gauges
+
+        served.process.send_signal(signal.SIGTERM)
+        status, lines, errors = await served.ended()
+        assert status == 0
+        assert f"worker {victim['process']} (pid {victim['pid']}) was killed by SIGKILL" in errors
+        records = [json.loads(line) for line in lines.splitlines()]  # each line whole
+        assert len(records) == 100 + len(whole)
+
+
+def labels(outcome):
+    named = {"backend": "a", "dialect": "openai_chat", "outcome": outcome, "tenant": "default"}
+    return sorted(named.items())
+
+
+async def served_by(served, process):
+    """How many requests one worker has answered, from its private admin plane."""
+    pid = (await served.processes())[process]["pid"]
+    (path,) = {
+        c.laddr
+        for c in psutil.Process(pid).net_connections("unix")
+        if str(c.laddr).endswith(".sock")
+    }
+    assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as private:
+        text = await (await private.get("http://worker/metrics")).text()
+    return sum(
+        int(sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "poolgate_requests_total"
+    )
+
+
+@pytest.mark.parametrize("repeat", range(DRAINS))
+async def test_row_71_sigterm_cuts_no_stream(engine, store, tmp_path, repeat):
+    go_on = asyncio.Event()
+    engine.script = gated(go_on)
+    async with serving(tmp_path, settings(engine, store, 4)) as served:
+        streams = [await served.stream() for _ in range(12)]
+        assert (await served.http.get(served.url + "/v1/models")).status == 200  # kept alive
+        served.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while (await served.get("/readyz"))[0] == 200:
+                await asyncio.sleep(0.01)
+            while await accepts(served.url):
+                await asyncio.sleep(0.01)
+        assert (await served.get("/healthz"))[0] == 200
+        await asyncio.sleep(0.2)
+        assert served.process.returncode is None
+        go_on.set()
+        ends = await asyncio.gather(*(stream.content.read() for stream in streams))
+        assert all(end.endswith(b"data: [DONE]\n\n") for end in ends)
+        status, lines, _ = await served.ended(seconds=5)
+        assert status == 0
+        outcomes = Counter(json.loads(line)["outcome"] for line in lines.splitlines())
+        assert outcomes == {"complete": 12, "answered": 1}
+
+
+async def accepts(url):
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    except ConnectionRefusedError:
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.parametrize("told", ["twice", "once"])
+async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
+    engine, store, tmp_path, told
+):
+    engine.script = gated(asyncio.Event())
+    drain = "30s" if told == "twice" else "1s"
+    async with serving(tmp_path, settings(engine, store, 2, drain=drain)) as served:
+        stream = await served.stream()
+        served.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        assert served.process.returncode is None
+        if told == "twice":
+            served.process.send_signal(signal.SIGTERM)
+        status, lines, errors = await served.ended(seconds=4)
+        assert status == 0
+        with pytest.raises(aiohttp.ClientPayloadError):  # visibly cut
+            await stream.content.read()
+        stream.close()
+        assert len(lines.splitlines()) == 1
+        assert ("once more" if told == "twice" else "1 requests cut off") in errors
+
+
+async def test_a_reload_reaches_every_worker_or_none(engine, store, tmp_path):
+    secret = tmp_path / "key"
+    secret.write_text("first-key")
+    backend = {"api_key": f"file:{secret}", "limit": {"max_prompt_tokens": 100}}
+    async with serving(tmp_path, settings(engine, store, 2, backend=backend)) as served:
+        text = served.config.read_text()
+
+        async def reload(changed, until):
+            served.config.write_text(changed)
+            served.process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(10):
+                while not await until():
+                    await asyncio.sleep(0.05)
+
+        async def limits():
+            return [
+                p["status"] and p["status"]["backends"][0]["limit"]["max_prompt_tokens"]
+                for p in await served.processes()
+            ]
+
+        async def keys():
+            engine.received.clear()
+            for _ in range(12):
+                assert await served.post() == 200
+            return {key for got in engine.received for key in got.header("Authorization")}
+
+        async def limits_are_50():
+            return await limits() == [50, 50]
+
+        assert await limits() == [100, 100]
+        await reload(text.replace("100", "50"), limits_are_50)
+        # What the file and the secret say by now is nobody's business until the next reload.
+        secret.write_text("second-key")
+        bad = [
+            "nonsense: [",
+            text.replace("100", "70").replace("workers: 2", "workers: 3"),
+            text.replace("100", "70").replace("max_prompt_tokens: 70", "max_prompt_tokens: -1"),
+            text.replace("100", "70").replace("limit:", "tokenizer: nonesuch\n  limit:"),
+        ]
+        for changed in bad:
+            served.config.write_text(changed)
+            served.process.send_signal(signal.SIGHUP)
+            await asyncio.sleep(0.4)
+            assert await limits() == [50, 50], changed
+        pid = (await served.processes())[1]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        await served.until_serving(restarts=1)
+        assert await limits() == [50, 50]
+        assert await keys() == {"Bearer first-key"}
+        salts = {got.json.get("extra_key") or got.json.get("cache_salt") for got in engine.received}
+        assert len(salts) == 1
+        assert None not in salts
+        served.process.send_signal(signal.SIGTERM)
+        _, _, errors = await served.ended()
+        assert errors.count("reload refused") == len(bad)
+        assert errors.count("configuration reloaded") == 1
+
+
+async def test_workers_outlive_no_supervisor(engine, store, tmp_path):
+    go_on = asyncio.Event()
+    engine.script = gated(go_on)
+    async with serving(tmp_path, settings(engine, store, 2)) as served:
+        stream = await served.stream()
+        workers = [psutil.Process(p["pid"]) for p in await served.processes()]
+        served.process.kill()
+        await asyncio.sleep(0.3)
+        go_on.set()
+        assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 5)
+        assert alive == []
+
+
+async def test_several_workers_with_a_memory_store_are_refused(engine, tmp_path):
+    async with serving(tmp_path, settings(engine, "memory", 2), wait=False) as served:
+        status, _, errors = await served.ended()
+        assert status == 2
+        assert errors.startswith("workers: more than one needs limits.store to be a redis store")
+
+
+async def test_a_taken_port_is_told_once(engine, store, tmp_path):
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    address = "{}:{}".format(*taken.sockets[0].getsockname())
+    async with taken:
+        given = settings(engine, store, 2, listen=address)
+        async with serving(tmp_path, given, wait=False) as served:
+            status, _, errors = await served.ended()
+    assert (status, errors.count("cannot listen"), errors.count("\n")) == (1, 1, 1)
+
+
+async def test_what_no_worker_can_serve_ends_the_start(engine, store, tmp_path):
+    given = settings(engine, store, 2, backend={"tokenizer": "nonesuch"})
+    async with serving(tmp_path, given, wait=False) as served:
+        status, _, errors = await served.ended()
+        assert status == 2
+        assert errors.count("backends[0].tokenizer") == 1
+        assert "worker 0 exited with 2 before it served" in errors

@@ -1,0 +1,145 @@
+"""Scrapes, statuses and incidents of several processes as one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from gateway.edge.metrics import Metrics
+from gateway.supervise import merge
+from gateway.supervise.merge import GAUGES
+
+
+def scrape(requests=(), seconds=(), **gauges):
+    """A process's text: a counter by tenant, a histogram, gauges of one backend."""
+    registry = CollectorRegistry()
+    counter = Counter("poolgate_requests", "Requests", ["tenant"], registry=registry)
+    for tenant in requests:
+        counter.labels(tenant).inc()
+    histogram = Histogram("poolgate_count_seconds", "Time", buckets=(1, 2), registry=registry)
+    for value in seconds:
+        histogram.observe(value)
+    for name, value in gauges.items():
+        Gauge(name, "A gauge", ["backend"], registry=registry).labels("a").set(value)
+    return generate_latest(registry).decode()
+
+
+def samples(*texts, ended=()):
+    families = merge.merged([merge.outlasting(merge.read(text)) for text in ended])
+    text = merge.exposition(merge.merged([families, *map(merge.read, texts)])).decode()
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if not line.startswith("#") and "_created" not in line
+    }
+
+
+def test_counters_and_histograms_are_summed_by_their_labels():
+    found = samples(scrape("aab", [0.5, 5]), scrape("bc", [1.5]))
+    assert found == {
+        'poolgate_requests_total{tenant="a"}': 2,
+        'poolgate_requests_total{tenant="b"}': 2,
+        'poolgate_requests_total{tenant="c"}': 1,
+        'poolgate_count_seconds_bucket{le="1.0"}': 1,
+        'poolgate_count_seconds_bucket{le="2.0"}': 2,
+        'poolgate_count_seconds_bucket{le="+Inf"}': 3,
+        "poolgate_count_seconds_count": 3,
+        "poolgate_count_seconds_sum": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("poolgate_backend_state", (1, -1, 0), -1),
+        ("poolgate_effective_limit_tokens", (1017, -1), -1),
+        ("poolgate_prompt_limit_tokens", (1017, 500), 500),
+        ("poolgate_calibration_differences", (0, 3), 3),
+        ("poolgate_limit_age_seconds", (1, float("inf")), float("inf")),
+        ("poolgate_limiter_store_up", (1, 0), 0),
+        ("poolgate_workers", (1, 1), 2),
+    ],
+)
+def test_of_gauges_the_cautious_one_is_told(name, values, told):
+    found = samples(*(scrape(**{name: value}) for value in values))
+    assert found[name + '{backend="a"}'] == told
+
+
+def test_every_gauge_has_a_rule():
+    """Decide for a new one what several processes say together."""
+    gauges = {
+        family.name
+        for family in merge.read(Metrics().render().decode())
+        if family.type == "gauge" and not family.name.endswith("_created")
+    }
+    assert gauges == set(GAUGES)
+
+
+def test_a_dead_workers_counters_stay_and_its_gauges_go():
+    found = samples(ended=[scrape("a", [1], poolgate_workers=1)])
+    assert found['poolgate_requests_total{tenant="a"}'] == 1
+    assert found["poolgate_count_seconds_count"] == 1
+    assert 'poolgate_workers{backend="a"}' not in found
+
+
+def test_a_series_began_when_the_first_worker_began_it():
+    created = re.compile(r"(?m)^(poolgate_requests_created\S*) .*$")
+    texts = [created.sub(rf"\1 {began}", scrape("a")) for began in ("5.0", "3.0", "4.0")]
+    merged = merge.exposition(merge.merged(map(merge.read, texts))).decode()
+    assert 'poolgate_requests_created{tenant="a"} 3.0' in merged
+
+
+def test_one_process_reads_as_before():
+    text = Metrics().render().decode()
+    merged = merge.exposition(merge.merged([merge.read(text)])).decode()
+    assert sorted(merged.splitlines()) == sorted(text.splitlines())
+
+
+LIVES = st.lists(st.lists(st.sampled_from("abc"), max_size=4), min_size=1, max_size=6)
+
+
+@given(LIVES, st.data())
+def test_sums_do_not_depend_on_who_has_died(lives, data):
+    texts = [scrape(life) for life in lives]
+    dead = data.draw(st.integers(0, len(texts)))
+    assert samples(*texts) == samples(*texts[dead:], ended=texts[:dead])
+
+
+def test_a_label_with_quotes_and_newlines_survives():
+    registry = CollectorRegistry()
+    Gauge("poolgate_workers", "W", ["worker"], registry=registry).labels('a"\\\nb').set(1)
+    text = generate_latest(registry).decode()
+    assert merge.exposition(merge.merged([merge.read(text)])).decode() == text
+
+
+def status(in_flight, incidents=0, limit=1017):
+    return {
+        "in_flight": in_flight,
+        "incidents": incidents,
+        "backends": [{"name": "a", "in_flight": in_flight, "limit": limit}],
+    }
+
+
+def test_statuses_sum_what_is_in_flight():
+    told = merge.status([status(2, 1), status(3)])
+    assert (told["in_flight"], told["incidents"]) == (5, 1)
+    assert [(b["name"], b["in_flight"], b["limit"]) for b in told["backends"]] == [("a", 5, 1017)]
+
+
+def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
+    """While a reload goes from worker to worker."""
+    other = status(1)
+    other["backends"] = [{"name": "b", "in_flight": 1}]
+    assert [b["name"] for b in merge.status([status(2), other])["backends"]] == ["a"]
+    assert merge.status([]) == {}
+
+
+def test_incidents_are_the_latest_of_all():
+    times = ["2026-11-30T10:00:00+00:00", "2026-11-30T12:00:00+00:00", "2026-11-30T11:00:00+00:00"]
+    told = merge.newest_first([{"time": time} for time in times], 2)
+    assert [incident["time"] for incident in told] == [times[1], times[2]]
