@@ -179,9 +179,10 @@ class App:
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
-        await old.discovering.cancel()
         # Once a second is cheaper than a signal from every request.
-        while old.busy:  # noqa: ASYNC110
+        while old.busy:
+            if not any(backend.waiting for backend in old.runtime.backends):
+                await old.discovering.cancel()  # who waits is admitted again, by the limit of then
             await asyncio.sleep(1.0)
         await old.close()
         if old.runtime.limiting is not self.generation.runtime.limiting:
@@ -283,10 +284,7 @@ class App:
         )
 
     def _queue(self, entry: written.Backend) -> Queue | None:
-        """Its queue: that of now where a reload leaves it as it is, or both would fill the engine.
-
-        A queue under other settings begins empty, beside what still runs under the old ones.
-        """
+        """Its queue: that of now where a reload leaves it as it is, or both would fill the engine."""
         if entry.queue is None:
             return None
         if (before := self._generation) is not None:

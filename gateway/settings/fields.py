@@ -141,7 +141,7 @@ Factor = Annotated[
     float, Strict(), Field(ge=1, le=1000), Kind("number from 1 to 1000", "{:g}".format)
 ]
 Weight = Annotated[
-    float, Strict(), Field(gt=0, le=1000), Kind("number above 0, to 1000", "{:g}".format)
+    float, Strict(), Field(ge=0.001, le=1000), Kind("number from 0.001 to 1000", "{:g}".format)
 ]
 Duration = Annotated[
     float,

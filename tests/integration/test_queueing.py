@@ -228,7 +228,8 @@ async def test_a_refusal_by_the_queue_charges_nothing():
         ]
 
 
-async def test_the_limit_may_fall_while_a_prompt_waits(engine):
+@pytest.mark.parametrize("reload", [False, True])
+async def test_the_limit_may_fall_while_a_prompt_waits(engine, reload):
     """Nothing that was admitted under the old limit reaches the engine under the new one."""
     backend = {"queue": {"concurrent": 1, "max_wait": "1m"}, "limit": {"refresh": "100ms"}}
     async with gateway_for(engine.url, backend=backend) as app, aiohttp.ClientSession() as http:
@@ -238,14 +239,18 @@ async def test_the_limit_may_fall_while_a_prompt_waits(engine):
             words = {**BODY, "messages": [{"role": "user", "content": "word " * 150}]}
             text = asyncio.create_task(fits.post("/v1/chat/completions", words))
             await until(lambda: queue.fair.waiting == 2)
+            admitted_to = only(app)
+            if reload:
+                await app.reload(settings_for(engine.url, backend=backend, drain="1s"))
             engine.limit = 100
-            await until(lambda: only(app).capacity().tokens < 900)
+            await until(lambda: admitted_to.capacity().tokens < 900)
         for status, headers, body in await asyncio.gather(ids, text):
             assert status == 400
             assert b"context_length_exceeded" in body
-            assert headers["x-poolgate-limit"] == str(only(app).capacity().tokens)
+            assert headers["x-poolgate-limit"] == str(admitted_to.capacity().tokens)
         assert not engine.received
         assert is_idle(app)
+        await until(lambda: not len(app._tasks))  # an old configuration is closed
 
 
 async def test_a_dead_engine_holds_nobody_up(engine, http):
