@@ -71,11 +71,9 @@ class MemoryLimiter:
             self._settle(charge.key, charge.quota, now, charge.cost)
 
     def _free(self, charge: Charge) -> None:
-        left = self._slots[charge.key] - charge.cost
-        if left:
+        left = self._slots.pop(charge.key, 0) - charge.cost
+        if left > 0:
             self._slots[charge.key] = left
-        else:
-            del self._slots[charge.key]
 
     def _settle(self, key: LimitKey, quota: Quota, now: float, units: int) -> None:
         tat = gcra.settle(self._tats.get(key), now, units, quota)

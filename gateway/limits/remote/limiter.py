@@ -43,10 +43,10 @@ class RemoteLimiter:
         self._slot_ms = round(lease * 1000)
         self._clock = clock
         self._tasks = tasks
-        self._running = Running(link, lease, tasks, watch)
+        self.running = Running(link, lease, tasks, watch)
         self._endings = Endings(link, timeout, tasks)
         link.when_up(self._endings.catch_up)
-        link.when_up(self._running.renew)
+        link.when_up(self.running.renew)
 
     async def reserve(self, charges: Sequence[Charge]) -> Lease | Refused:
         """Take all charges or none. Raises ``ValueError`` as ``judge.check``, and ``Rejection``."""
@@ -70,7 +70,7 @@ class RemoteLimiter:
         if isinstance(outcome, Refused):
             return outcome
         lease = RemoteLease(name, call.tenant, outcome, self)
-        self._running.add(lease)
+        self.running.add(lease)
         return lease
 
     async def peek(self, charges: Sequence[Charge]) -> Decisions:
@@ -89,7 +89,7 @@ class RemoteLimiter:
 
     async def end(self, lease: RemoteLease, used: Used | None) -> None:
         """Settle or release a lease. Called once a lease."""
-        self._running.remove(lease)
+        self.running.remove(lease)
         await self._endings.tell(
             calls.settle(lease.name, lease.tenant, lease.charges, used, mark=lease.doubtful)
         )
