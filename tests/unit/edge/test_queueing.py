@@ -151,6 +151,19 @@ async def test_the_end_of_a_wait_does_not_undo_a_turn_that_has_come():
     assert idle(one)
 
 
+async def test_a_turn_that_came_ends_the_timer():
+    troubles = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+    one, _ = queue(max_wait="20ms")
+    held = one.join(tenant(), 1)
+    lucky = waiting(backend(one))
+    await steps()
+    one.leave(held)
+    await lucky
+    await asyncio.sleep(0.05)
+    assert not troubles
+
+
 async def test_without_places_to_wait_a_busy_backend_refuses_at_once():
     one, _ = queue(max_waiting=0, max_wait="1m")
     async with queued(backend(one), tenant(), exchange()):
