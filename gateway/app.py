@@ -179,14 +179,16 @@ class App:
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
-        # Once a second is cheaper than a signal from every request.
-        while old.busy:
-            if not any(backend.waiting for backend in old.runtime.backends):
-                await old.discovering.cancel()  # who waits is admitted again, by the limit of then
-            await asyncio.sleep(1.0)
-        await old.close()
-        if old.runtime.limiting is not self.generation.runtime.limiting:
-            await old.runtime.limiting.close()
+        try:
+            # Once a second is cheaper than a signal from every request.
+            while old.busy:
+                if not any(backend.waiting for backend in old.runtime.backends):
+                    await old.discovering.cancel()  # who waits is admitted by the limit of then
+                await asyncio.sleep(1.0)
+        finally:  # also where the gateway stops meanwhile
+            await old.close()
+            if old.runtime.limiting is not self.generation.runtime.limiting:
+                await old.runtime.limiting.close()
 
     async def _build(self, settings: Settings) -> Generation:
         counting = settings.counting
