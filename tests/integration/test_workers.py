@@ -11,6 +11,7 @@ import signal
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
 
 import aiohttp
 import psutil
@@ -43,6 +44,11 @@ class Served:
     http: aiohttp.ClientSession
     out: asyncio.Task
     err: asyncio.Task
+    key: str
+
+    @property
+    def headers(self):
+        return {"Connection": "close", "Authorization": f"Bearer {self.key}"}
 
     async def get(self, path):
         async with self.http.get(self.admin + path) as answer:
@@ -74,7 +80,7 @@ class Served:
     async def post(self, **more):
         """A call on a connection of its own; its status."""
         async with self.http.post(
-            self.url + "/v1/chat/completions", json=BODY | more, headers={"Connection": "close"}
+            self.url + "/v1/chat/completions", json=BODY | more, headers=self.headers
         ) as answer:
             await answer.read()
             return answer.status
@@ -84,7 +90,8 @@ class Served:
         answer = await self.http.post(
             self.url + "/v1/chat/completions",
             json=BODY | {"stream": True},
-            headers={"Connection": "close"},
+            headers=self.headers,
+            raise_for_status=True,
         )
         await answer.content.readuntil(b"\n\n")
         return answer
@@ -97,8 +104,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, settings, *, wait=True):
-    config = tmp_path / "poolgate.yaml"
+async def serving(folder, settings, *, wait=True, key="any"):
+    folder.mkdir(exist_ok=True)
+    config = folder / "poolgate.yaml"
     data, admin = free_port(), free_port()
     addresses = {"listen": f"127.0.0.1:{data}", "admin": f"127.0.0.1:{admin}"}
     config.write_text(yaml.safe_dump(addresses | settings))
@@ -118,6 +126,7 @@ async def serving(tmp_path, settings, *, wait=True):
             http,
             readers.create_task(process.stdout.read()),
             readers.create_task(process.stderr.read()),
+            key,
         )
         started = []
         try:
@@ -355,6 +364,42 @@ async def test_a_reload_reaches_every_worker_or_none(engine, store, tmp_path):
         _, _, errors = await served.ended()
         assert errors.count("reload refused") == len(bad)
         assert errors.count("configuration reloaded") == 1
+
+
+async def test_rows_28_and_33_workers_of_two_instances_count_as_one(engine, store, tmp_path):
+    go_on = asyncio.Event()
+    tenants = [
+        {"id": name, "key_sha256": [sha256(name.encode()).hexdigest()], "policy": name}
+        for name in ("rate", "slots")
+    ]
+    policies = {"rate": {"requests_per_minute": 8}, "slots": {"concurrent": 6}}
+    limits = {"store": store, "lease": "3s", "timeout": "2s"}
+    given = settings(engine, store, 2, tenants=tenants, policies=policies) | {"limits": limits}
+    async with (
+        serving(tmp_path / "one", given, key="rate") as one,
+        serving(tmp_path / "other", given, key="rate") as other,
+    ):
+        calls = (served.post() for served in (one, other) for _ in range(20))
+        assert Counter(await asyncio.gather(*calls)) == {200: 8, 429: 32}  # row 28
+
+        one.key = other.key = "slots"
+        engine.script = gated(go_on)
+        streams = [await served.stream() for served in (one, other) * 3]
+        assert [await one.post(), await other.post()] == [429, 429]
+        victim = max(await one.processes(), key=lambda p: p["status"]["in_flight"])
+        lost = victim["status"]["in_flight"]
+        os.kill(victim["pid"], signal.SIGKILL)
+        killed = asyncio.get_running_loop().time()
+        assert await other.post() == 429  # its lease has not ended
+        while len(streams) < 6 + lost:  # row 33
+            assert asyncio.get_running_loop().time() < killed + 3 + 1
+            with contextlib.suppress(aiohttp.ClientResponseError):
+                streams.append(await other.stream())
+            await asyncio.sleep(0.05)
+        assert await other.post() == 429
+        go_on.set()
+        ends = await asyncio.gather(*(s.content.read() for s in streams), return_exceptions=True)
+        assert sum(isinstance(end, bytes) for end in ends) == 6
 
 
 async def test_workers_outlive_no_supervisor(engine, store, tmp_path):

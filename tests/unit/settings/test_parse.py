@@ -87,3 +87,24 @@ def test_the_error_reads_as_one_fault_a_line() -> None:
     lines = str(caught.value).splitlines()
     assert lines == [str(problem) for problem in caught.value.problems]
     assert [line.split(":")[0] for line in lines] == ["backends", "drain"]
+
+
+class Variable:
+    """A source with one variable for every name."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def env(self, name: str) -> str:
+        return self.value
+
+    def file(self, path: str) -> str:
+        raise FileNotFoundError(path)
+
+
+def test_workers_need_a_store_that_is_shared_however_it_is_written() -> None:
+    text = "workers: 2\nlimits: {store: '${STORE}'}\nbackends: [{name: a, url: 'http://h:1'}]\n"
+    assert parse(text, Variable("redis://h")).workers == 2
+    with pytest.raises(SettingsError, match="more than one needs limits"):
+        parse(text, Variable("memory"))
+    assert parse(text.replace("2", "1", 1), Variable("memory")).workers == 1
