@@ -36,6 +36,7 @@ class Exchange:
     checks: list[CheckResult] = field(default_factory=list)
     bytes_out: int = 0
     client_gone: bool = False
+    limited_by: str | None = None  # the quota that refused it, or would have but for its shadow
     headers: dict[str, str] = field(default_factory=dict)
     reading_on: asyncio.Task[None] | None = None  # the engine still answers, the client has gone
     settled_elsewhere: bool = False  # a task still counts; it writes the record

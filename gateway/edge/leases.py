@@ -40,7 +40,10 @@ class Leases:
         taken = await self._limiter.reserve(asked)
         exchange.headers.update(policy.headers(taken.decisions))
         if isinstance(taken, Refused):
+            exchange.limited_by = policy.title(taken.which.key)
             raise policy.rejection(taken)
+        if taken.shadow_refusal is not None:
+            exchange.limited_by = policy.title(taken.shadow_refusal.key)
         self._in_flight[tenant.id] = self._in_flight.pop(tenant.id, 0) + 1
         request = _Request(taken, tenant, parsed, exchange, measurer)
         try:

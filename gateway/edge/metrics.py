@@ -95,6 +95,13 @@ class Metrics:
         self.limiter_decisions = make.counter(
             "poolgate_limiter_decisions", "Decisions on quotas by outcome", "outcome"
         )
+        self.quota_refusals = make.counter(
+            "poolgate_quota_refusals",
+            "Requests that a quota refused, or would have but for its shadow",
+            "tenant",
+            "quota",
+            "mode",
+        )
         self.limiter_keys_repaired = make.counter(
             "poolgate_limiter_keys_repaired", "Unreadable keys of the store that were replaced"
         )

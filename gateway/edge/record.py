@@ -13,9 +13,11 @@ import msgspec
 
 from gateway.edge.exchange import Exchange
 from gateway.edge.metrics import Metrics
+from gateway.errors import Kind
 from gateway.types import CheckResult
 
 incident_log = logging.getLogger("poolgate.incident")
+BY_QUOTA = frozenset({Kind.RATE_LIMITED, Kind.EXCEEDS_ALLOWANCE})
 
 
 class Lines(Protocol):
@@ -43,6 +45,7 @@ class Recorder:
         if exchange.refusal is not None:
             metrics.rejections.labels(exchange.refusal.kind.code).inc()
             self._cost_of_refusal(exchange)
+        self._quota(exchange)
         if exchange.forwarded_at is not None:
             taken = exchange.forwarded_at - exchange.started - (exchange.queued or 0.0)
             metrics.overhead_seconds.observe(taken)
@@ -84,6 +87,14 @@ class Recorder:
                 too_long.tokens
             )
 
+    def _quota(self, exchange: Exchange) -> None:
+        if exchange.limited_by is None:
+            return
+        refused = exchange.refusal is not None and exchange.refusal.kind in BY_QUOTA
+        self._metrics.quota_refusals.labels(
+            exchange.tenant, exchange.limited_by, "refused" if refused else "shadow"
+        ).inc()
+
     def _usage(self, exchange: Exchange) -> None:
         usage = exchange.observation.usage if exchange.observation else None
         if usage is None:
@@ -111,6 +122,7 @@ class Recorder:
             "reported_prompt_tokens": usage.prompt_tokens if usage else None,
             "completion_tokens": usage.completion_tokens if usage else None,
             "limit": exchange.limit,
+            "limited_by": exchange.limited_by,
             "queued_s": exchange.queued,
             "ttft_s": exchange.ttft,
             "duration_s": round(self._clock() - exchange.started, 6),

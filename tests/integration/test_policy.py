@@ -561,6 +561,7 @@ async def test_quotas_of_some_models_count_besides(engine, store):
         status, _, text = await ask(app, "glm-4")
         assert status == 429
         assert b"requests per minute for models glm-*" in text
+        assert refusals(app, "requests per minute for models glm-5") == 1
         assert [(await ask(app, "other"))[0] for _ in range(4)] == [200, 200, 200, 429]
 
 
@@ -570,6 +571,13 @@ async def test_a_shadow_policy_refuses_nothing_and_shows_itself(engine, store):
         replies = [await post(app, BODY) for _ in range(3)]
         assert [status for status, _, _ in replies] == [200] * 3
         assert [h["x-ratelimit-remaining-requests"] for _, h, _ in replies] == ["0"] * 3
+        assert refusals(app, mode="shadow") == 2
+        assert refusals(app, mode="refused") == 0
+
+
+def refusals(app, quota=REQUESTS, mode="refused"):
+    labels = {"tenant": "default", "quota": quota, "mode": mode}
+    return app.metrics.registry.get_sample_value("poolgate_quota_refusals_total", labels) or 0
 
 
 # --- what is told -------------------------------------------------------------------------------
