@@ -98,6 +98,10 @@ class Server:
                 for key in client.scan_iter("*")
             }
 
+    def keys_like(self, pattern: str) -> list[str]:
+        with self.client() as client:
+            return list(client.scan_iter(pattern))
+
     def without_end(self) -> list[str]:
         """Keys that would stay for ever."""
         with self.client() as client:
