@@ -198,6 +198,24 @@ async def test_row_65_no_key_and_no_text_reaches_the_store(engine, valkey):
             assert secret not in told
 
 
+@pytest.mark.parametrize(
+    "value", [b"Bearer k\x00", b"Bearer " + b"k" * 65536, b"Bearer \xff\xfe", b"Bearer k\x7f"]
+)
+async def test_row_66_what_no_parser_takes_is_no_key_either(engine, value):
+    tenants = of_keys({"a": [hashed("k")]}, {})
+    async with gateway_for(engine.url, **tenants) as app:
+        reader, writer = await asyncio.open_connection("127.0.0.1", app.servers.data_port)
+        payload = json.dumps(BODY).encode()
+        writer.write(
+            f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(payload)}\r\n".encode()
+            + (b"Connection: close\r\nAuthorization: " + value + b"\r\n\r\n" + payload)
+        )
+        seen = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        assert seen.split()[1] in (b"400", b"401")
+    assert engine.received == []
+
+
 # --- row 67: what a body may not steer ----------------------------------------------------------
 
 

@@ -189,7 +189,7 @@ def exported() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def documented() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-    for title in ("Requests", "Limits", "Checks", "The gateway itself"):
+    for title in ("Requests", "Limits", "Checks", "The gateway itself", "Quotas"):
         for name, kind, labels, *_ in rows("docs/metrics.md", f"## {title}"):
             yield name.strip("`"), (kind, tuple(re.findall(r"`(\w+)`", labels)))
 

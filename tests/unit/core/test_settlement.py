@@ -96,7 +96,7 @@ def test_the_engines_usage_is_charged_not_ours() -> None:
     ("weight", "charged_input"),
     [(1.0, 90), (0.0, 10), (0.5, 50), (0.1, 18), (0.01, 11)],
 )
-def test_row_28_cached_tokens_count_by_their_weight_and_never_twice(
+def test_peers_28_cached_tokens_count_by_their_weight_and_never_twice(
     weight: float, charged_input: int
 ) -> None:
     seen = replace(WHOLE, usage=Usage(90, 30, 80))

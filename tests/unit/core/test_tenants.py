@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,20 @@ def test_row_66_anything_else_is_unauthorized(case: str) -> None:
     with pytest.raises(Rejection) as caught:
         identify(INVALID[case], KEYED, NOW)
     assert caught.value.kind is Kind.UNAUTHORIZED
+
+
+def test_row_66_what_is_looked_up_is_a_hash_and_no_key_is_kept() -> None:
+    asked = []
+
+    class Spied(dict[str, Key]):
+        def get(self, key: str, default: Any = None) -> Any:
+            asked.append(key)
+            return super().get(key, default)
+
+    spied = Spied(KEYED.by_digest)
+    assert identify(VALID["bearer"], TenantDirectory(spied), NOW) is STUDIO
+    assert asked == [sha256(KEY.encode()).hexdigest()]
+    assert KEY not in repr(spied)
 
 
 @pytest.mark.parametrize("case", INVALID)
