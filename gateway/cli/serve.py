@@ -122,29 +122,44 @@ async def _until_told(
     reload: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
     """From start to the end: one SIGTERM drains, a second one ends at once."""
-    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+    told = _Told()
     try:
-        if not await unless(start(), _told_to_end(signals)):
+        if not await unless(start(), told.end.wait()):
             return 0
         for notice in gateway.settings.notices:
             log.warning("%s", notice)
         log.info("listening on %s, admin on %s", gateway.data_url, gateway.admin_url)
-        while await signals.get() is signal.SIGHUP:
-            await _reload(reload)
+        await unless(_reload_when(told.reload, reload), told.end.wait())
         log.info("draining for up to %gs", gateway.settings.drain)
-        if not await unless(gateway.drain(), _told_to_end(signals)):
+        if not await unless(gateway.drain(), told.at_once.wait()):
             log.warning("told to end once more: what runs is cut off")
     finally:
         await gateway.stop()
     return 0
 
 
-async def _told_to_end(signals: asyncio.Queue[signal.Signals]) -> None:
-    """Wait for SIGTERM or SIGINT; a reload is not for now."""
-    while await signals.get() is signal.SIGHUP:
-        pass
+class _Told:
+    """What signals have asked for. Nothing told is lost, whatever is being done meanwhile."""
+
+    def __init__(self) -> None:
+        self.reload, self.end, self.at_once = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+
+    def _end(self) -> None:
+        (self.at_once if self.end.is_set() else self.end).set()
+
+
+async def _reload_when(
+    told: asyncio.Event, reload: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Whenever it is told, for ever."""
+    while True:
+        await told.wait()
+        told.clear()
+        await _reload(reload)
 
 
 async def _reload(reload: Callable[[], Coroutine[Any, Any, None]]) -> None:

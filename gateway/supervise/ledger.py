@@ -47,7 +47,7 @@ class Ledger:
 
     async def metrics(self) -> bytes:
         """The scrape of all workers. One that does not answer keeps its counters in it."""
-        fresh = await _listen([worker for worker in self._workers() if worker.up])
+        fresh = await _listen(self._workers())
         # Taken together, without an await between: no worker is in both, or in neither.
         ended, said = self._ended, [(w.said.metrics, w in fresh) for w in self._workers()]
         return await asyncio.to_thread(_summed, ended, said, self.restarts)
@@ -62,9 +62,10 @@ class Ledger:
 
 
 async def _listen(workers: Sequence[Worker]) -> set[Worker]:
-    """Those that answered."""
-    answered = await asyncio.gather(*(worker.listen() for worker in workers))
-    return {worker for worker, answers in zip(workers, answered, strict=True) if answers}
+    """Those that answered. One that is being started has nothing to say yet."""
+    asked = [worker for worker in workers if worker.up]
+    answered = await asyncio.gather(*(worker.listen() for worker in asked))
+    return {worker for worker, answers in zip(asked, answered, strict=True) if answers}
 
 
 def _summed(ended: list[Metric], said: Sequence[tuple[str, bool]], restarts: int) -> bytes:

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from secrets import token_hex
 
@@ -100,17 +101,20 @@ class Worker:
         self, method: str, path: str, body: bytes = b"", *, seconds: float | None = ANSWER
     ) -> Answer:
         """Ask its admin plane. Raises ``Silent``."""
-        url = URL("http://worker" + path, encoded=True)
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
+            url = URL("http://worker" + path, encoded=True)
             async with self._http.request(method, url, data=body, timeout=timeout) as answer:
                 return Answer(answer.status, answer.content_type, await answer.read())
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # Runtime: session closed
+        # ValueError: an operator's path that is none. RuntimeError: the worker has ended.
+        except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
             raise Silent(f"worker {self.index} does not answer: {type(error).__name__}") from error
 
     async def reload(self, written: Written) -> list[Problem]:
         """Hand it a configuration; what it has against it. Raises ``Silent``."""
         answer = await self.ask("PUT", CONFIG, msgspec.json.encode(written), seconds=RELOAD)
+        if answer.status != HTTPStatus.OK:
+            raise Silent(f"worker {self.index} failed to take the configuration")
         refused = msgspec.json.decode(answer.body, type=list[Problem])
         if not refused:
             self.handed = written

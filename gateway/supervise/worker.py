@@ -110,7 +110,8 @@ async def _work(
 
 async def _take(app: App, request: web.Request) -> web.Response:
     """Serve under another configuration, or tell what is against it and go on as before."""
-    written = msgspec.json.decode(await request.read(), type=Written)
+    # Not request.read(), which refuses more than a megabyte: tenants can be many.
+    written = msgspec.json.decode(await request.content.read(), type=Written)
     problems: Sequence[Problem] = ()
     try:
         await app.reload(written.settings())
