@@ -222,4 +222,9 @@ def _bounds(settings: Settings) -> Iterator[str]:
         f"{settings.counting.threads} counting threads, for prompts over "
         f"{size_text(settings.counting.inline_bytes)}"
     )
+    if settings.workers > 1:
+        yield (
+            f"{settings.workers} worker processes; tokenizers, counts remembered, counting "
+            "threads and queues are each one's own"
+        )
     yield _store(settings.limits)

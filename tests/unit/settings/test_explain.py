@@ -132,3 +132,11 @@ def test_the_end_of_a_key_is_said() -> None:
     ending = {"sha256": DIGEST, "not_after": "2026-12-31T00:00:00Z"}
     entry = {"id": "t", "key_sha256": [ending, "c" * 64]}
     assert "  - 2 keys, one until 2026-12-31T00:00:00+00:00\n" in explained(tenants=[entry])
+
+
+def test_several_workers_are_told_with_what_each_has_of_its_own() -> None:
+    written = {"backends": [{"name": "a", "url": "http://h:1"}], "limits": {"store": "redis://h"}}
+    assert "worker processes" not in explain(parse(written, NoSecrets()))
+    assert "  - 4 worker processes; tokenizers, counts remembered" in explain(
+        parse(written | {"workers": 4}, NoSecrets())
+    )
