@@ -1,0 +1,48 @@
+"""Work that may be told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.edge.tasks import unless
+
+
+async def test_work_that_ends_in_time_ends_the_waiting():
+    stop, seen = asyncio.Event(), []
+
+    async def work():
+        seen.append("done")
+
+    async def stopping():
+        try:
+            await stop.wait()
+        finally:
+            seen.append("no longer waited for")
+
+    assert await unless(work(), stopping())
+    assert seen == ["done", "no longer waited for"]
+
+
+async def test_work_is_cancelled_and_waited_for_when_told_to_stop():
+    stop, seen = asyncio.Event(), []
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            seen.append("cleaned up")
+
+    asyncio.get_running_loop().call_soon(stop.set)
+    assert not await unless(work(), stop.wait())
+    assert seen == ["cleaned up"]
+
+
+async def test_what_work_raises_is_raised():
+    async def work():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await unless(work(), asyncio.Event().wait())
