@@ -63,6 +63,7 @@ def test_counters_and_histograms_are_summed_by_their_labels():
         ("poolgate_limit_age_seconds", (1, float("inf")), float("inf")),
         ("poolgate_limiter_store_up", (1, 0), 0),
         ("poolgate_workers", (1, 1), 2),
+        ("poolgate_queue_waiting", (3, 4), 7),
     ],
 )
 def test_of_gauges_the_cautious_one_is_told(name, values, told):
@@ -129,6 +130,18 @@ def test_statuses_sum_what_is_in_flight():
     told = merge.status([status(2, 1), status(3)])
     assert (told["in_flight"], told["incidents"]) == (5, 1)
     assert [(b["name"], b["in_flight"], b["limit"]) for b in told["backends"]] == [("a", 5, 1017)]
+
+
+def test_statuses_sum_what_waits_in_queues():
+    """While a reload goes from worker to worker, some may have none."""
+    statuses = [status(1), status(1), status(0)]
+    for each, waiting in zip(statuses, (3, 4), strict=False):
+        each["backends"][0]["queue"] = {"waiting": waiting, "in_flight": 1}
+    statuses[2]["backends"][0]["queue"] = None
+    [backend] = merge.status(statuses)["backends"]
+    assert backend["queue"] == {"waiting": 7, "in_flight": 2}
+    [backend] = merge.status(statuses[2:])["backends"]
+    assert backend["queue"] is None
 
 
 def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
