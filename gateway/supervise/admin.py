@@ -26,6 +26,11 @@ class Admin:
         self._clock = asyncio.get_running_loop().time
         self._started = self._clock()
         self.draining = False
+        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
+        self.port = 0
+
+    def application(self) -> web.Application:
+        """Its routes. None takes a PUT: that is how the supervisor itself tells workers."""
         application = web.Application()
         application.add_routes(
             [
@@ -38,8 +43,7 @@ class Admin:
                 web.post("/{action:.*}", self.every_worker),
             ]
         )
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        self.port = 0
+        return application
 
     async def start(self, address: HostPort) -> None:
         """Listen. Raises ``OSError`` where the address is taken."""

@@ -14,6 +14,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +58,8 @@ class Supervisor:
         self._environment = environment
         self._slots = [Slot(index) for index in range(settings.workers)]
         self._tasks = Tasks()
-        self._folder = TemporaryDirectory(prefix="poolgate-", ignore_cleanup_errors=True)
+        self._held = ExitStack()  # the private folder and the sockets
+        self._folder = Path()
         self._sockets: Sequence[socket.socket] = ()
         self.ledger = Ledger(lambda: [slot.worker for slot in self._slots if slot.worker])
         self.admin = Admin(self._slots, self.ledger)
@@ -68,7 +70,11 @@ class Supervisor:
         The first goes ahead, so that what is wrong is found and told once. Raises ``OSError``
         where an address is taken, ``StartError`` where a worker ends instead.
         """
+        folder = TemporaryDirectory(prefix="poolgate-", ignore_cleanup_errors=True)
+        self._folder = Path(self._held.enter_context(folder))
         self._sockets = await _bound(self.settings.listen)
+        for bound in self._sockets:
+            self._held.enter_context(bound)
         await self.admin.start(self.settings.admin)
         first, *others = self._slots
         await self._fill(first)
@@ -124,13 +130,11 @@ class Supervisor:
                 break
         await self._tasks.cancel()
         await self.admin.stop()
-        for bound in self._sockets:
-            bound.close()
-        self._folder.cleanup()
+        self._held.close()
 
     async def _fill(self, slot: Slot) -> None:
         """Start a worker and wait until it serves. Raises ``StartError``."""
-        place = Place(self._sockets, Path(self._folder.name), self._environment)
+        place = Place(self._sockets, self._folder, self._environment)
         worker = slot.worker = await spawn(slot.index, place, self._handover, self._tasks)
         if self.admin.draining:  # since a moment ago: nobody told this one
             worker.end(signal.SIGKILL)
