@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
 from gateway.errors import Kind, Rejection
+from gateway.limits.policy import Metered, metered
 from gateway.settings import Policy, Settings
 from gateway.settings.patterns import covers
 
@@ -25,10 +26,14 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A customer, and what it may use."""
+    """A customer, and what it may use. ``quotas`` are the policy's."""
 
     id: str
     policy: Policy
+    quotas: tuple[Metered, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quotas", metered(self.id, self.policy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class Leases:
 
     async def standing(self, tenant: Tenant) -> Decisions:
         """How each quota of a tenant stands. Raises ``Rejection`` (STORE_UNAVAILABLE)."""
-        return await self._limiter.peek(policy.every_quota(tenant.id, tenant.policy))
+        return await self._limiter.peek(policy.standing(tenant.quotas))
 
     async def settled(self, seconds: float) -> None:
         """Wait, so long at most, until what has ended is told to the store."""
@@ -148,13 +148,13 @@ async def _asked(
 ) -> tuple[Charge, ...]:
     """The charges. A bound over a whole allowance proves nothing: then the prompt is counted."""
     demand = settlement.demand(parsed, exchange.length, tenant.policy)
-    asked = policy.charges(tenant.id, tenant.policy, parsed.model, demand)
+    asked = policy.charges(tenant.quotas, parsed.model, demand)
     bounded = isinstance(exchange.length, Bounded)
     if not bounded or not policy.over_allowance(asked, demand.most):
         return asked
     await _count_exactly(exchange, parsed, tenant, measurer)
     demand = settlement.demand(parsed, exchange.length, tenant.policy)
-    return policy.charges(tenant.id, tenant.policy, parsed.model, demand)
+    return policy.charges(tenant.quotas, parsed.model, demand)
 
 
 async def _count_exactly(

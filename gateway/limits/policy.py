@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 
@@ -66,25 +65,49 @@ class Demand:
 _NOTHING = Demand(Used(0, 0), Used(0, 0))
 
 
-def charges(tenant: str, policy: Policy, model: str, demand: Demand) -> tuple[Charge, ...]:
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """One quota of a tenant: of all models, or of those that ``key.model`` covers."""
+
+    key: LimitKey
+    unit: Unit
+    quota: Quota | Concurrency
+    shadow: bool
+
+    def charge(self, demand: Demand) -> Charge:
+        """What a request asks of it."""
+        return Charge(self.key, self.unit, self.quota, self._cost(demand), self.shadow)
+
+    def _cost(self, demand: Demand) -> int:
+        if self.unit not in TOKEN_UNITS or isinstance(self.quota, Concurrency):
+            return 1
+        return max(demand.sure.of(self.unit), min(demand.most.of(self.unit), self.quota.burst))
+
+
+def metered(tenant: str, policy: Policy) -> tuple[Metered, ...]:
+    """Every quota of a tenant; made once a configuration, not once a request."""
+    scopes = ((None, policy), *policy.per_model.items())
+    return tuple(
+        Metered(LimitKey(tenant, name, pattern), unit, quota, policy.shadow)
+        for pattern, quotas in scopes
+        for name, unit, quota in _quotas(quotas)
+    )
+
+
+def charges(quotas: Iterable[Metered], model: str, demand: Demand) -> tuple[Charge, ...]:
     """What one request asks of each quota: those over all models, and those of every pattern
     that covers its model.
     """
     return tuple(
-        charge
-        for pattern, quotas in _scopes(policy)
-        if pattern is None or covers(pattern, model)
-        for charge in _charges(tenant, pattern, quotas, demand, policy.shadow)
+        quota.charge(demand)
+        for quota in quotas
+        if quota.key.model is None or covers(quota.key.model, model)
     )
 
 
-def every_quota(tenant: str, policy: Policy) -> tuple[Charge, ...]:
-    """Charges on each quota a tenant has, to look at how they stand."""
-    return tuple(
-        charge
-        for pattern, quotas in _scopes(policy)
-        for charge in _charges(tenant, pattern, quotas, _NOTHING, policy.shadow)
-    )
+def standing(quotas: Iterable[Metered]) -> tuple[Charge, ...]:
+    """Charges on every quota, to look at how they stand."""
+    return tuple(quota.charge(_NOTHING) for quota in quotas)
 
 
 def over_allowance(asked: tuple[Charge, ...], tokens: Used) -> bool:
@@ -105,16 +128,17 @@ def headers(decisions: Decisions) -> dict[str, str]:
     Of several quotas of a unit, the one with the least remaining is told. A unit without quota
     has none.
     """
+    tightest: dict[Unit, Decision] = {}
+    for charge, decision in decisions.items():
+        known = tightest.get(charge.unit)
+        if known is None or _tightness(decision) < _tightness(known):
+            tightest[charge.unit] = decision
     told: dict[str, str] = {}
     for unit, name in _IN_HEADERS.items():
-        of_unit = (decision for charge, decision in decisions.items() if charge.unit is unit)
-        tightest = min(of_unit, key=_tightness, default=None)
-        if tightest is not None:
-            told |= {
-                f"x-ratelimit-limit-{name}": str(tightest.limit),
-                f"x-ratelimit-remaining-{name}": str(tightest.remaining),
-                f"x-ratelimit-reset-{name}": str(ceil(tightest.reset_after)),
-            }
+        if unit in tightest:
+            told[f"x-ratelimit-limit-{name}"] = str(tightest[unit].limit)
+            told[f"x-ratelimit-remaining-{name}"] = str(tightest[unit].remaining)
+            told[f"x-ratelimit-reset-{name}"] = str(ceil(tightest[unit].reset_after))
     return told
 
 
@@ -142,35 +166,13 @@ def title(key: LimitKey) -> str:
     return key.name if key.model is None else f"{key.name} for models {key.model}"
 
 
-def _scopes(policy: Policy) -> Iterator[tuple[str | None, Quotas]]:
-    yield None, policy
-    yield from policy.per_model.items()
-
-
-def _charges(
-    tenant: str, pattern: str | None, quotas: Quotas, demand: Demand, shadow: bool
-) -> Iterator[Charge]:
+def _quotas(quotas: Quotas) -> Iterator[tuple[str, Unit, Quota | Concurrency]]:
     for rate, (name, unit, period) in _RATES.items():
         amount: int | None = getattr(quotas, rate)
         if amount is not None:
-            burst = quotas.bursts.get(rate, amount)
-            quota, key = _bucket(amount, period, burst), LimitKey(tenant, name, pattern)
-            yield Charge(key, unit, quota, _cost(unit, demand, burst), shadow)
+            yield name, unit, Quota(amount, period, quotas.bursts.get(rate, amount))
     if quotas.concurrent is not None:
-        key = LimitKey(tenant, _SLOTS, pattern)
-        yield Charge(key, Unit.SLOTS, Concurrency(quotas.concurrent), 1, shadow)
-
-
-def _cost(unit: Unit, demand: Demand, burst: int) -> int:
-    if unit is Unit.REQUESTS:
-        return 1
-    return max(demand.sure.of(unit), min(demand.most.of(unit), burst))
-
-
-@lru_cache(maxsize=4096)
-def _bucket(amount: int, period: float, burst: int) -> Quota:
-    """Made once a quota of a policy, not once a request."""
-    return Quota(amount, period, burst)
+        yield _SLOTS, Unit.SLOTS, Concurrency(quotas.concurrent)
 
 
 def _tightness(decision: Decision) -> tuple[int, float]:

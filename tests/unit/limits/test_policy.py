@@ -10,19 +10,26 @@ from gateway.limits.gcra import Decision, Quota
 from gateway.limits.policy import (
     Demand,
     charges,
-    every_quota,
     headers,
+    metered,
     over_allowance,
     rejection,
+    standing,
 )
 from gateway.settings import Policy, Quotas
 
 TOKENS = Used(30, 20)
 SURE = Demand(TOKENS, TOKENS)
+
+
+def charged(policy: Policy, model: str = "m", demand: Demand = SURE) -> tuple[Charge, ...]:
+    return charges(metered("t", policy), model, demand)
+
+
 FULL = Policy(requests_per_minute=600, tokens_per_minute=1000, tokens_per_day=9000, concurrent=3)
-REQUESTS, MINUTE, DAY, SLOTS = charges("t", FULL, "m", SURE)
+REQUESTS, MINUTE, DAY, SLOTS = charged(FULL)
 APART = Policy(input_tokens_per_minute=100, output_tokens_per_minute=200, tokens_per_month=3000)
-INPUT, OUTPUT, MONTH = charges("t", APART, "m", SURE)
+INPUT, OUTPUT, MONTH = charged(APART)
 
 
 def test_every_quota_of_a_policy_is_charged_in_its_unit() -> None:
@@ -44,17 +51,17 @@ def test_every_quota_of_a_policy_is_charged_in_its_unit() -> None:
 
 def test_a_policy_without_quotas_charges_nothing() -> None:
     much = Used(10**9, 10**9)
-    assert charges("t", Policy(), "m", Demand(much, much)) == ()
+    assert charged(Policy(), demand=Demand(much, much)) == ()
 
 
 def test_shadow_is_passed_on() -> None:
-    asked = charges("t", Policy(concurrent=1, shadow=True), "m", SURE)
+    asked = charged(Policy(concurrent=1, shadow=True))
     assert [charge.shadow for charge in asked] == [True]
 
 
 def test_a_burst_is_what_may_be_used_at_once() -> None:
     policy = Policy(requests_per_minute=600, bursts={"requests_per_minute": 50})
-    (charge,) = charges("t", policy, "m", SURE)
+    (charge,) = charged(policy)
     assert charge.quota == Quota(600, 60.0, 50)
 
 
@@ -81,14 +88,14 @@ BY_MODEL = Policy(
 def test_a_model_counts_under_every_pattern_that_covers_it(
     model: str, patterns: list[str | None]
 ) -> None:
-    asked = charges("t", BY_MODEL, model, SURE)
+    asked = charged(BY_MODEL, model)
     assert [charge.key.model for charge in asked] == patterns
     assert len({charge.key for charge in asked}) == len(asked)
     assert all(charge.shadow for charge in asked)
 
 
 def test_every_quota_there_is_for_operators() -> None:
-    asked = every_quota("t", BY_MODEL)
+    asked = standing(metered("t", BY_MODEL))
     assert [(charge.key.model, charge.key.name) for charge in asked] == [
         (None, "concurrent requests"),
         ("glm-*", "requests per minute"),
@@ -99,7 +106,7 @@ def test_every_quota_there_is_for_operators() -> None:
 
 
 def costs(sure: Used, most: Used, **quotas: int) -> list[int]:
-    return [charge.cost for charge in charges("t", Policy(**quotas), "m", Demand(sure, most))]
+    return [charge.cost for charge in charged(Policy(**quotas), demand=Demand(sure, most))]
 
 
 def test_peers_16_what_is_assumed_never_asks_for_more_than_a_whole_allowance() -> None:
@@ -129,7 +136,7 @@ def test_what_is_sure_asks_for_all_of_it() -> None:
     ],
 )
 def test_what_is_over_a_whole_allowance(quotas: dict[str, Any], over: bool) -> None:
-    asked = charges("t", Policy(**quotas), "m", SURE)
+    asked = charged(Policy(**quotas))
     assert over_allowance(asked, TOKENS) is over
 
 
@@ -195,7 +202,7 @@ def test_row_39_a_request_over_the_whole_allowance_is_not_told_to_wait() -> None
 
 
 def test_row_39_a_quota_of_some_models_is_named_with_them() -> None:
-    charge = charges("t", BY_MODEL, "glm-4", SURE)[1]
+    charge = charged(BY_MODEL, "glm-4")[1]
     decision = Decision(False, 5, 0, 60.0, 12.0)
     message = rejection(Refused(charge, decision, {charge: decision})).message
     assert "Rate limit reached for requests per minute for models glm-*: limit 5" in message
