@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import socket
 import sys
@@ -23,7 +22,6 @@ from gateway.edge.tasks import Tasks
 from gateway.settings import Problem
 from gateway.supervise.handover import Handover, LastWords, Written
 
-log = logging.getLogger(__name__)
 ANSWER = 2.0  # seconds for a worker to answer a question of operators
 RELOAD = 120.0  # seconds for a worker to take a new configuration, tokenizers included
 CONFIG = "/config"  # where a worker takes one, by PUT, which no operator's request is
