@@ -226,7 +226,7 @@ class App:
             discovering.spawn(backend.discovery.run(), f"discovery {backend.name}")
             if backend.calibrator is not None:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
-        await _first_round(backends)
+        await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         return Generation(settings, runtime, upstream, probing, executors, discovering)
 
     def _limiting(self, settings: Settings) -> Limiting:
@@ -286,7 +286,7 @@ class App:
         )
 
     def _queue(self, entry: written.Backend) -> Queue | None:
-        """Its queue: that of now where a reload leaves it as it is, or both would fill the engine."""
+        """Its queue: that of now where a reload leaves it so, or both would fill the engine."""
         if entry.queue is None:
             return None
         if (before := self._generation) is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.core.tenants import TenantDirectory
 from gateway.edge.leases import Leases
 from gateway.edge.metrics import Metrics
 from gateway.edge.store import StoreState
 from gateway.edge.tasks import Tasks
+from gateway.errors import Rejection
 from gateway.limits.base import Limiter
 from gateway.limits.stores import open_limiter
 from gateway.settings.models import Limits
@@ -38,6 +41,13 @@ class Limiting:
             "up": self.store.up,
             "when_store_fails": self.settings.when_store_fails,
         }
+
+    async def ask(self, directory: TenantDirectory) -> None:
+        """Ask the store once, so that one that is down is known before the first request."""
+        limited = next((tenant for tenant in directory.tenants() if tenant.quotas), None)
+        if limited is not None:
+            with contextlib.suppress(Rejection):
+                await self.leases.standing(limited)
 
     async def settled(self) -> None:
         """Wait a little until the store has been told what has ended."""

@@ -582,6 +582,16 @@ def refusals(app, quota=REQUESTS, mode="refused"):
     return app.metrics.registry.get_sample_value("poolgate_quota_refusals_total", labels) or 0
 
 
+async def test_row_39_the_wait_that_is_told_is_true(engine, store):
+    policy = {"requests_per_minute": 60, "bursts": {"requests_per_minute": 2}}
+    async with limited(engine.url, policy, store) as app:
+        replies = [await post(app, BODY) for _ in range(3)]
+        assert [status for status, _, _ in replies] == [200, 200, 429]
+        assert replies[2][1]["x-ratelimit-limit-requests"] == "2"
+        await asyncio.sleep(int(replies[2][1]["Retry-After"]))
+        assert (await post(app, BODY))[0] == 200
+
+
 # --- what is told -------------------------------------------------------------------------------
 
 

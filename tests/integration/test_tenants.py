@@ -352,6 +352,7 @@ async def test_row_76_the_gateway_starts_without_its_store_and_lives(engine):
     limits = {"store": "redis://127.0.0.1:1", "timeout": "200ms"}
     tenants = of_keys({"a": [hashed("k")]}, {"requests_per_minute": 500}, limits=limits)
     async with gateway_for(engine.url, **tenants) as app:
+        assert (await admin(app, "/readyz"))[0] == 503  # known before anyone asks for anything
         got, headers, text = await post(app, "k")
         assert got == 503
         assert json.loads(text)["error"]["code"] == "limiter_store_unavailable"

@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.settlement import Ended, charge, demand, prompt_tokens
 from gateway.limits.base import Used
@@ -172,3 +174,20 @@ def test_a_whole_answer_without_usage_and_events_is_charged_by_its_bytes() -> No
 def test_an_uncounted_prompt_without_usage_is_charged_by_its_bytes() -> None:
     ended = replace(ENDED, seen=NO_USAGE)
     assert charge(request(), Unverifiable("image"), POLICY, ended) == Used(len(RAW), 5)
+
+
+@given(
+    prompt=st.none() | st.integers(0, 10**7),
+    cached=st.none() | st.integers(0, 10**8),
+    weights=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_a_weight_charges_between_what_is_not_cached_and_all(
+    prompt: int | None, cached: int | None, weights: tuple[float, float]
+) -> None:
+    seen = replace(WHOLE, usage=Usage(prompt, 30, cached))
+    ended = replace(ENDED, seen=seen)
+    lighter, heavier = (charged(ended, cached_token_weight=weight) for weight in sorted(weights))
+    whole = LENGTH.total if prompt is None else prompt
+    assert lighter is not None
+    assert heavier is not None
+    assert max(0, whole - (cached or 0)) <= lighter.input <= heavier.input <= whole

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.tenants import Key, Tenant, TenantDirectory
 from gateway.edge.leases import Leases
 from gateway.edge.tasks import Tasks
-from gateway.edge.usage import SHOWN, live_use, merged
+from gateway.edge.usage import AT_ONCE, SHOWN, live_use, merged
 from gateway.errors import Kind, Rejection
 from gateway.limits.base import Charge, LimitKey, Unit
 from gateway.limits.gcra import Quota
@@ -103,6 +103,39 @@ async def test_a_dead_store_tells_no_quotas_and_holds_up_nothing(hangs):
         told = await use(leases, directory("a", "b"), 0.02)
     assert [tenant["quotas"] for tenant in told["shown"]] == [None, None]
     assert told["shown"][0]["in_flight"] == 2
+
+
+async def test_what_the_store_told_in_time_is_kept():
+    class Slow(MemoryLimiter):
+        async def peek(self, charges):
+            if charges[0].key.tenant == "late":
+                await asyncio.sleep(30)
+            return await super().peek(charges)
+
+    leases = Known(Slow(lambda: 0.0), {"late": 1})
+    told = await use(leases, directory("late", "b", "c"), 0.05)
+    assert [(each["id"], each["quotas"] is None) for each in told["shown"]] == [
+        ("late", True),
+        ("b", False),
+        ("c", False),
+    ]
+
+
+async def test_the_store_is_asked_a_few_questions_at_once():
+    class Counting(MemoryLimiter):
+        asked = most = 0
+
+        async def peek(self, charges):
+            self.asked += 1
+            self.most = max(self.most, self.asked)
+            await asyncio.sleep(0)
+            self.asked -= 1
+            return await super().peek(charges)
+
+    limiter = Counting(lambda: 0.0)
+    told = await use(Known(limiter, {}), directory(*map(str, range(50))))
+    assert all(each["quotas"] for each in told["shown"])
+    assert 1 < limiter.most <= AT_ONCE
 
 
 def test_several_processes_are_told_as_one():
