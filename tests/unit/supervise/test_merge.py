@@ -144,6 +144,16 @@ def test_statuses_sum_what_waits_in_queues():
     assert backend["queue"] is None
 
 
+def test_statuses_sum_what_each_tenant_has_in_flight():
+    statuses = [status(1), status(1), status(0)]
+    for each, in_flight in zip(statuses, (3, 4), strict=False):
+        shown = [{"id": "t", "in_flight": in_flight, "quotas": []}]
+        each["tenants"] = {"shown": shown, "left_out": 1}
+    [tenant] = merge.status(statuses)["tenants"]["shown"]
+    assert (tenant["id"], tenant["in_flight"]) == ("t", 7)
+    assert merge.status(statuses)["tenants"]["left_out"] == 1
+
+
 def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
     """While a reload goes from worker to worker."""
     other = status(1)
