@@ -24,7 +24,6 @@ class StubWorker:
         self.asked = []
         self.signals = []
         self.said = LastWords("", [])
-        self.said_at = 0.0
 
     async def ask(self, method, path, body=b"", *, seconds=None):
         self.asked.append((method, path, body))

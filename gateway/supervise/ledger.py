@@ -15,7 +15,9 @@ from gateway.supervise import merge
 from gateway.supervise.handover import LastWords
 from gateway.supervise.process import Worker
 
-REMEMBER = 10.0  # seconds: what a killed worker counted since it was last asked is lost
+# Seconds between questions: what a killed worker counted since the last one is lost. A scrape of
+# many series takes its time, so the pause is a hundred times as long, and within these bounds.
+SOONEST, LATEST = 1.0, 10.0
 INCIDENTS = 1000  # the latest, as one process keeps
 
 Workers = Callable[[], Sequence[Worker]]
@@ -40,10 +42,11 @@ class Ledger:
 
     async def remember(self) -> None:
         """Ask each worker now and then, for ever, for what it would take with it if killed."""
+        clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(REMEMBER)
-            long_ago = asyncio.get_running_loop().time() - REMEMBER
-            await _listen([worker for worker in self._workers() if worker.said_at < long_ago])
+            began = clock()
+            await _listen(self._workers())
+            await asyncio.sleep(min(LATEST, max(SOONEST, 100 * (clock() - began))))
 
     async def metrics(self) -> bytes:
         """The scrape of all workers. One that does not answer keeps its counters in it."""

@@ -66,14 +66,12 @@ class Worker:
         self.handed = handed
         self.up = False
         self.said = LastWords("", [])
-        self.said_at = 0.0
         self._process = process
         self._reader, self._writer = lifeline
         self._admin = admin
         self._http = aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(admin)))
         self._one_at_a_time = asyncio.Lock()
-        self._clock = asyncio.get_running_loop().time
-        self.started = self._clock()
+        self.started = asyncio.get_running_loop().time()
         self._over = tasks.spawn(self._until_over(), f"worker {index}")
 
     @property
@@ -132,7 +130,6 @@ class Worker:
             self.said = LastWords(
                 metrics.body.decode(), msgspec.json.decode(incidents.body, type=list[msgspec.Raw])
             )
-            self.said_at = self._clock()
             return True
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:

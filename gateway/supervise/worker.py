@@ -11,10 +11,12 @@ import contextlib
 import gc
 import logging
 import select
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import uvloop
@@ -79,14 +81,15 @@ async def _work(
 ) -> LastWords:
     """From start to the end of what was begun; raises ``SettingsError``."""
     loop = asyncio.get_running_loop()
-    drain, at_once = asyncio.Event(), asyncio.Event()
+    drain, at_once, alone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    folder = Path(admin.getsockname()).parent
     # Service managers may signal every process, and the supervisor then signals once more:
     # a second SIGTERM must mean the same as the first.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, drain.set)
     loop.add_signal_handler(END_AT_ONCE, at_once.set)
     lifeline.setblocking(False)
-    loop.add_reader(lifeline, _supervisor_gone, lifeline, drain)
+    loop.add_reader(lifeline, _supervisor_gone, lifeline, drain, alone)
     # Pipes keep writes of up to PIPE_BUF bytes whole among several writers.
     lines = AccessLog(sys.stdout.buffer, select.PIPE_BUF) if handover.access_log else None
     app = App(
@@ -102,6 +105,8 @@ async def _work(
     finally:
         loop.remove_reader(lifeline)
         await app.stop()
+        if alone.is_set():
+            shutil.rmtree(folder, ignore_errors=True)  # as the supervisor would have
     return LastWords(
         app.metrics.render().decode(),
         [msgspec.Raw(msgspec.json.encode(incident)) for incident in app.recorder.incidents],
@@ -120,11 +125,11 @@ async def _take(app: App, request: web.Request) -> web.Response:
     return web.Response(body=msgspec.json.encode(problems), content_type="application/json")
 
 
-def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event) -> None:
+def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event, alone: asyncio.Event) -> None:
     """Nobody starts a successor then: end in good order."""
     asyncio.get_running_loop().remove_reader(lifeline)
-    if not drain.is_set():
-        log.warning("the supervisor is gone: draining")
+    log.warning("the supervisor is gone: draining")
+    alone.set()
     drain.set()
 
 

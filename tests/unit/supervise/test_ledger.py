@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.supervise import ledger as ledger_module
 from gateway.supervise.handover import LastWords
 from gateway.supervise.ledger import Ledger
 from supervise_stubs import StubWorker
@@ -59,6 +60,22 @@ async def test_a_worker_that_dies_while_it_is_asked_counts_once():
     ledger.bury(LastWords(scrape(6), []))
     workers.clear()
     assert (await asking)["poolgate_requests_total"] == 6
+
+
+async def test_workers_are_asked_now_and_then_for_what_they_would_take_with_them(monkeypatch):
+    monkeypatch.setattr(ledger_module, "SOONEST", 0.01)
+    only, starting = StubWorker(0, metrics=scrape(1)), StubWorker(1, metrics=scrape(1))
+    starting.up = False
+    ledger = Ledger(lambda: [only, starting])
+    async with asyncio.TaskGroup() as tasks:
+        remembering = tasks.create_task(ledger.remember())
+        await asyncio.sleep(0.005)
+        only.answers["metrics"] = scrape(2)
+        async with asyncio.timeout(2):
+            while only.said.metrics != scrape(2):
+                await asyncio.sleep(0.01)
+        remembering.cancel()
+    assert starting.said.metrics == ""
 
 
 async def test_fifty_restarts_leave_one_series():
