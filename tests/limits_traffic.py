@@ -31,11 +31,17 @@ class Run:
     asked: int
     admitted: int
     window: float  # seconds from the first question to the last answer
+    together: float  # seconds until the first process had its last answer
 
     @property
     def most(self) -> float:
-        """What the quota allows in that window."""
+        """What the quota allows in the whole window."""
         return BURST + self.window * AMOUNT / PERIOD
+
+    @property
+    def least(self) -> float:
+        """What is to be admitted while all ask: 99 % of what is allowed, in whole requests."""
+        return 0.99 * (BURST + self.together * AMOUNT / PERIOD) - 1
 
 
 def runs(url: str, *, processes: int, rounds: int, first_seed: int = 0) -> Iterator[Run]:
@@ -61,7 +67,8 @@ def runs(url: str, *, processes: int, rounds: int, first_seed: int = 0) -> Itera
                 worker.stdin.flush()
             told = [json.loads(worker.stdout.readline()) for worker in workers]
             asked, admitted, first, last = zip(*told, strict=True)
-            yield Run(seed, sum(asked), sum(admitted), max(last) - min(first))
+            began = min(first)
+            yield Run(seed, sum(asked), sum(admitted), max(last) - began, min(last) - began)
         for worker in workers:
             worker.stdin.close()
 

@@ -207,6 +207,5 @@ def test_row_27_eight_processes_together_admit_what_one_may(
 ) -> None:
     """Four workers of two instances: never above burst + rate x window, nor under 99 % of it."""
     for run in limits_traffic.runs(server.url, processes=8, rounds=3):
-        assert run.admitted <= run.most, run
-        assert run.admitted >= 0.99 * run.most - 1, run  # a part of a request cannot be admitted
+        assert run.least <= run.admitted <= run.most, run
         assert run.asked > 1.5 * run.admitted  # else the limit was not what held them

@@ -13,6 +13,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import chain
+from typing import TypeGuard
 
 from gateway.limits.base import Charge, Concurrency, Used
 from gateway.limits.judge import Level, difference
@@ -20,7 +21,7 @@ from gateway.limits.remote.names import lease_key, probe_key, quota_key
 
 RECORD_MS = 3_600_000  # a lease's record, since its last renewal
 MARK_MS = 600_000  # a withdrawn lease's mark: longer than a reservation can lie in a socket
-_PROBE_MS = 1000
+_PROBE_COST = 10**9  # picoseconds
 
 _PICO = 10**12
 _MOST = 10**24 - 1  # picoseconds: 31 000 years, so that no sum leaves what a double holds exactly
@@ -119,18 +120,23 @@ def peek(charges: Sequence[Charge], slot_ms: int) -> Call:
 
 
 def probe(tenant: str) -> Call:
-    """Whether the store takes writes where this tenant's quotas are: a slot that ends at once."""
+    """Whether the store takes writes where this tenant's quotas are: a bucket full in no time.
+
+    A bucket, since its first write needs memory: a store without any answers as it would a request.
+    """
     key = probe_key(tenant)
     return Call(
         tenant,
         script("reserve"),
         (f"{key}:lease", key),
-        ("probe", _PROBE_MS, 1, "slots", "0", 2**31, 0, 1, 0),
+        ("probe", 1, 1, "bucket", 0, *_pair(_MOST), *_pair(_PROBE_COST)),
     )
 
 
-def read(raw: Sequence[int]) -> Reply:
-    """A script's reply. Raises ``ValueError`` or ``TypeError`` where it is none."""
+def read(raw: object) -> Reply | None:
+    """A script's reply, or None where it is none."""
+    if not isinstance(raw, list) or len(raw) < 4 or len(raw) % 2 or not _whole(raw):
+        return None
     code, seconds, microseconds, repaired, *pairs = raw
     return Reply(
         code,
@@ -138,6 +144,10 @@ def read(raw: Sequence[int]) -> Reply:
         repaired,
         tuple(s * _PICO + p for s, p in zip(pairs[::2], pairs[1::2], strict=True)),
     )
+
+
+def _whole(raw: list[object]) -> TypeGuard[list[int]]:
+    return all(isinstance(number, int) for number in raw)
 
 
 def levels_of(charges: Sequence[Charge], reply: Reply) -> list[Level]:

@@ -87,12 +87,12 @@ class Running:
     async def renew(self) -> None:
         """Renew every lease, as long as the store answers."""
         for some in _chunks(tuple(self._leases), _AT_ONCE):
-            if not self._link.up:
+            if not self._link.up or self._link.closed:
                 return
             await asyncio.gather(*map(self._renew, some))
 
     async def _keep_renewing(self) -> None:
-        while True:
+        while not self._link.closed:
             await asyncio.sleep(self._every)
             await self.renew()
 

@@ -97,7 +97,6 @@ class RemoteLimiter:
     async def close(self) -> None:
         """Let the last settlements arrive, if they do soon; then hang up."""
         await self._endings.finish()
-        await self._tasks.cancel()
         await self._link.close()
 
     def _ask(self, call: Call) -> asyncio.Task[Reply | Trouble]:

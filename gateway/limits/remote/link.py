@@ -26,6 +26,7 @@ from gateway.limits.watch import StoreWatch, Tasks
 log = logging.getLogger(__name__)
 
 LATE = "no answer in time"
+NONSENSE = "an answer that is none"
 _PROBE_SECONDS = 0.5  # between two probes
 _HARD_STOP = 10  # timeouts: longer than connecting, signing in and a script could take
 
@@ -62,6 +63,7 @@ class Link:
         self._when_up: list[Callable[[], Awaitable[None]]] = []
         self._down_since: float | None = None
         self._up_since = clock()
+        self._closed = False
         watch.store_is(True)
 
     @property
@@ -99,31 +101,43 @@ class Link:
         log.warning("limiter store fails: %s", reason)
         self._tasks.spawn(self._recover(tenant), "limiter store recovery")
 
+    @property
+    def closed(self) -> bool:
+        """Whether loops over this way are to end.
+
+        To cancel them is not enough: until Python 3.12 ``asyncio.wait_for``, which redis-py sends
+        with, drops a cancellation that comes just as what it waits for is done.
+        """
+        return self._closed
+
     async def close(self) -> None:
-        """Hang up."""
+        """End all that is under way, and hang up."""
+        self._closed = True
+        await self._tasks.cancel()
         await self._client.aclose()
 
     async def _attempt(self, call: Call) -> Reply | Trouble:
         try:
             async with asyncio.timeout(_HARD_STOP * self._timeout):
-                return calls.read(await self._evaluate(call))
+                raw = await self._evaluate(call)
+                if (reply := calls.read(raw)) is not None:
+                    return reply
+                await self._client.aclose()  # whoever that is, and whatever else it still says
+                return Trouble(NONSENSE, perhaps_done=True)
         except Exception as error:  # whatever it raises, the store gave no reply
             return Trouble(type(error).__name__, not isinstance(error, _REFUSED))
 
-    async def _evaluate(self, call: Call) -> list[int]:
+    async def _evaluate(self, call: Call) -> object:
         rest = (len(call.keys), *call.keys, *call.args)
         try:
-            answer: list[int] = await self._client.execute_command(
-                "EVALSHA", call.script.sha, *rest
-            )
+            return await self._client.execute_command("EVALSHA", call.script.sha, *rest)
         except NoScriptError:  # a new server, or one that was told to forget: EVAL teaches it
-            answer = await self._client.execute_command("EVAL", call.script.source, *rest)
-        return answer
+            return await self._client.execute_command("EVAL", call.script.source, *rest)
 
     async def _recover(self, tenant: str) -> None:
-        while True:
-            if await self._answers(tenant):
-                break
+        while not await self._answers(tenant):
+            if self._closed:
+                return
             await asyncio.sleep(_PROBE_SECONDS)
         down = self._clock() - (self._down_since or 0.0)
         self._down_since, self._up_since = None, self._clock()

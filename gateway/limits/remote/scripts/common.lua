@@ -64,21 +64,23 @@ local function write_tat(key, s, p)
   end
 end
 
+-- Reads only: the store may be asked about a quota that it has no memory to take from.
 local function slots_in_use(key, slot_ms)
-  local expired = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now_ms))
-  if type(expired) == 'table' then drop(key) return 0 end
+  local used = redis.pcall('ZCOUNT', key, string.format('(%.0f', now_ms), '+inf')
+  if type(used) == 'table' then drop(key) return 0 end
   if redis.call('PTTL', key) == -1 then
     repaired = repaired + 1
     keep(key, slot_ms)
   end
-  return redis.call('ZCARD', key)
+  return used
 end
 
 local function hold_slots(key, id, count, slot_ms)
   for n = 1, count do
     redis.call('ZADD', key, string.format('%.0f', now_ms + slot_ms), id .. ':' .. n)
   end
-  if count > 0 then keep(key, slot_ms + MARGIN_MS) end
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now_ms))
+  keep(key, slot_ms + MARGIN_MS)
 end
 
 local function level(kind, key, slot_ms)

@@ -10,7 +10,8 @@ if record then keep(KEYS[1], record_ms) end
 for i = 2, #KEYS do
   local limit, count = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
   local used = slots_in_use(KEYS[i], slot_ms)
-  if redis.call('ZSCORE', KEYS[i], id .. ':1') or used + count <= limit then
+  local ends = tonumber(redis.call('ZSCORE', KEYS[i], id .. ':1') or 0)
+  if ends > now_ms or used + count <= limit then
     hold_slots(KEYS[i], id, count, slot_ms)
   else
     lost = lost + count
