@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import ConnectionPool, Redis, RedisCluster, UnixDomainSocketConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
@@ -46,7 +46,11 @@ def client_for(store: Store, timeout: float) -> Client:
             [(host, port)] = addresses
             return Redis(host=host, port=port, db=store.database, **options)
         case Kind.SOCKET:
-            return Redis(unix_socket_path=store.path, db=store.database, **options)
+            # Redis() itself would give a socket five seconds to connect.
+            socket = ConnectionPool(
+                UnixDomainSocketConnection, path=store.path, db=store.database, **options
+            )
+            return Redis.from_pool(socket)
         case Kind.SENTINEL:
             return _ThroughSentinels(
                 Sentinel(addresses, sentinel_kwargs=plain),  # type: ignore[no-untyped-call]
