@@ -92,6 +92,29 @@ async def test_sigterm_lets_a_stream_end_and_takes_no_more(engine, http):  # cas
         assert await asyncio.wait_for(process.wait(), 10) == 0
 
 
+@pytest.mark.parametrize(("drain", "signals"), [("30s", 2), ("1s", 1)])
+async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
+    engine, http, tmp_path, drain, signals
+):
+    async def script(request, wire):
+        wire.write(head(kind="text/event-stream", chunked=True) + chunk(delta("a")))
+        await asyncio.Event().wait()
+
+    engine.script = script
+    config = tmp_path / "c.yaml"
+    config.write_text(f"backends: [{{name: a, url: '{engine.url}'}}]\ndrain: {drain}\n")
+    async with served("--config", str(config)) as (process, url, admin):
+        stream = await http.post(url + "/v1/chat/completions", json={**BODY, "stream": True})
+        assert await stream.content.readuntil(b"\n\n")
+        for _ in range(signals):
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+        assert await asyncio.wait_for(process.wait(), 5) == 0
+        with pytest.raises(aiohttp.ClientPayloadError):  # visibly cut
+            await stream.content.read()
+        stream.close()
+
+
 async def test_a_bad_configuration_names_every_fault_and_exits_2(tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text(
