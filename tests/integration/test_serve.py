@@ -103,7 +103,7 @@ async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
     engine.script = script
     config = tmp_path / "c.yaml"
     config.write_text(f"backends: [{{name: a, url: '{engine.url}'}}]\ndrain: {drain}\n")
-    async with served("--config", str(config)) as (process, url, admin):
+    async with served("--config", str(config)) as (process, url, _):
         stream = await http.post(url + "/v1/chat/completions", json={**BODY, "stream": True})
         assert await stream.content.readuntil(b"\n\n")
         for _ in range(signals):
