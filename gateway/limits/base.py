@@ -7,7 +7,7 @@ request or none, and it alone reads a clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
@@ -50,13 +50,16 @@ class LimitKey:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a request asks of one quota. ``shadow`` counts it but never refuses."""
+    """What a request asks of one quota. ``shadow`` counts it but never refuses.
+
+    It hashes by its key alone: those of one request differ there, and it is hashed a lot.
+    """
 
     key: LimitKey
-    unit: Unit
-    quota: Quota | Concurrency
-    cost: int
-    shadow: bool = False
+    unit: Unit = field(hash=False)
+    quota: Quota | Concurrency = field(hash=False)
+    cost: int = field(hash=False)
+    shadow: bool = field(default=False, hash=False)
 
 
 Decisions = Mapping[Charge, Decision]

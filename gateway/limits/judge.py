@@ -29,30 +29,31 @@ class Taken:
 
 def check(charges: Sequence[Charge]) -> None:
     """Raises ``ValueError`` for a key twice, for two tenants, for a negative cost."""
+    if any(charge.cost < 0 for charge in charges):
+        raise ValueError("a cost cannot be negative")
+    if len(charges) < 2:
+        return
     if len({charge.key for charge in charges}) != len(charges):
         raise ValueError("two charges of one request have the same key")
     if len({charge.key.tenant for charge in charges}) > 1:
         raise ValueError("the charges of one request are of several tenants")
-    if any(charge.cost < 0 for charge in charges):
-        raise ValueError("a cost cannot be negative")
 
 
 def judge(charges: Sequence[Charge], levels: Sequence[Level]) -> Taken | Refused:
     """The outcome for quotas at these levels, in the order of the charges."""
-    asked = [_Asked(charge, level, _ask(charge, level)) for charge, level in zip(
-        charges, levels, strict=True
-    )]  # fmt: skip
+    decisions = list(map(_ask, charges, levels))
+    if all(decision.allowed for decision in decisions):
+        return Taken(tuple(charges), dict(zip(charges, decisions, strict=True)), None)
+    asked = list(map(_Asked, charges, levels, decisions))
     refusal = _worst_refusal(asked, shadow=False)
     if refusal is not None:
-        decisions = {one.charge: one.untaken() for one in asked}
-        return Refused(refusal.charge, refusal.decision, decisions)
+        told = {one.charge: one.untaken() for one in asked}
+        return Refused(refusal.charge, refusal.decision, told)
     shadow_refusal = _worst_refusal(asked, shadow=True)
-    if shadow_refusal is None:
-        return Taken(tuple(charges), {one.charge: one.decision for one in asked}, None)
     return Taken(
         tuple(charge for charge in charges if not charge.shadow),
         {one.charge: one.untaken() if one.charge.shadow else one.decision for one in asked},
-        shadow_refusal.charge,
+        shadow_refusal.charge if shadow_refusal else None,
     )
 
 
