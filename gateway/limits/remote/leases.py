@@ -17,7 +17,7 @@ from gateway.limits.remote.link import Link, Trouble
 from gateway.limits.watch import StoreWatch, Tasks
 
 _AT_ONCE = 16  # renewals under way at the same time: decisions go in between
-_MOST_UNTOLD = 100_000  # ends kept for a store that fails; beyond it the oldest are forgotten
+_MOST_UNTOLD = 20_000  # ends kept for a store that fails; beyond it the oldest are forgotten
 _ATTEMPTS = 5
 
 

@@ -45,8 +45,8 @@ class RemoteLimiter:
         self._tasks = tasks
         self.running = Running(link, lease, tasks, watch)
         self._endings = Endings(link, timeout, tasks)
+        link.when_up(self.running.renew)  # first: slots run out, ends do not
         link.when_up(self._endings.catch_up)
-        link.when_up(self.running.renew)
 
     async def reserve(self, charges: Sequence[Charge]) -> Lease | Refused:
         """Take all charges or none. Raises ``ValueError`` as ``judge.check``, and ``Rejection``."""
