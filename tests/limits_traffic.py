@@ -11,16 +11,22 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import valkey_server
+from bucket import step
 from gateway.limits.base import Charge, Limiter, LimitKey, Refused, Unit
-from gateway.limits.gcra import Quota
+from gateway.limits.gcra import Quota, Tat
 
 AMOUNT, PERIOD, BURST = 100, 1.0, 30
 SECONDS = 0.7
+
+
+QUOTA = Quota(AMOUNT, PERIOD, BURST)
+
+Ask = tuple[float, float, int]  # when it was asked, when answered, how many requests at once
 
 
 @dataclass(frozen=True)
@@ -28,20 +34,36 @@ class Run:
     """One round over all processes."""
 
     seed: int
-    asked: int
+    asks: tuple[Ask, ...]
     admitted: int
-    window: float  # seconds from the first question to the last answer
-    together: float  # seconds until the first process had its last answer
+
+    @property
+    def asked(self) -> int:
+        return sum(count for _, _, count in self.asks)
 
     @property
     def most(self) -> float:
-        """What the quota allows in the whole window."""
-        return BURST + self.window * AMOUNT / PERIOD
+        """Burst and rate x window, from the first question to the last answer."""
+        window = max(end for _, end, _ in self.asks) - min(begin for begin, _, _ in self.asks)
+        return BURST + window * AMOUNT / PERIOD
 
     @property
     def least(self) -> float:
-        """What is to be admitted while all ask: 99 % of what is allowed, in whole requests."""
-        return 0.99 * (BURST + self.together * AMOUNT / PERIOD) - 1
+        """99 % of what one bucket would have admitted of the same questions, in whole requests.
+
+        When the store saw a question is not known: at its beginning or its end, whatever is less.
+        """
+        return 0.99 * min(_one_bucket(self.asks, at) for at in (0, 1)) - 1
+
+
+def _one_bucket(asks: Iterable[Ask], at: int) -> int:
+    state: Tat | None = None
+    admitted = 0
+    for ask in sorted(asks, key=lambda ask: ask[at]):
+        for _ in range(ask[2]):
+            state, decision = step(state, ask[at], 1, QUOTA)
+            admitted += decision.allowed
+    return admitted
 
 
 def runs(url: str, *, processes: int, rounds: int, first_seed: int = 0) -> Iterator[Run]:
@@ -66,9 +88,8 @@ def runs(url: str, *, processes: int, rounds: int, first_seed: int = 0) -> Itera
                 worker.stdin.write(json.dumps([seed, index, begin]) + "\n")
                 worker.stdin.flush()
             told = [json.loads(worker.stdout.readline()) for worker in workers]
-            asked, admitted, first, last = zip(*told, strict=True)
-            began = min(first)
-            yield Run(seed, sum(asked), sum(admitted), max(last) - began, min(last) - began)
+            asks = tuple((begin, end, count) for asks, _ in told for begin, end, count in asks)
+            yield Run(seed, asks, sum(admitted for _, admitted in told))
         for worker in workers:
             worker.stdin.close()
 
@@ -76,18 +97,18 @@ def runs(url: str, *, processes: int, rounds: int, first_seed: int = 0) -> Itera
 async def _round(limiter: Limiter, seed: int, index: int, begin: float) -> None:
     seeded = random.Random(1000 * seed + index)
     key = LimitKey("t", f"run {seed}")
-    charge = Charge(key, Unit.REQUESTS, Quota(AMOUNT, PERIOD, BURST), 1)
-    asked = admitted = 0
+    charge = Charge(key, Unit.REQUESTS, QUOTA, 1)
+    asks: list[Ask] = []
+    admitted = 0
     await asyncio.sleep(max(0.0, begin - time.monotonic()))
-    first = last = time.monotonic()
-    while last < first + SECONDS:
-        burst = seeded.randint(1, 12)
-        outcomes = await asyncio.gather(*(limiter.reserve([charge]) for _ in range(burst)))
-        last = time.monotonic()
-        asked += burst
+    ends = time.monotonic() + SECONDS
+    while (asked := time.monotonic()) < ends:
+        count = seeded.randint(1, 12)
+        outcomes = await asyncio.gather(*(limiter.reserve([charge]) for _ in range(count)))
+        asks.append((asked, time.monotonic(), count))
         admitted += sum(not isinstance(outcome, Refused) for outcome in outcomes)
         await asyncio.sleep(seeded.random() * 0.01)
-    print(json.dumps([asked, admitted, first, last]), flush=True)
+    print(json.dumps([asks, admitted]), flush=True)
 
 
 async def _worker(url: str) -> None:

@@ -9,11 +9,11 @@ import logging
 import socket
 import struct
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import psutil
 import pytest
 import redis
 
@@ -408,20 +408,16 @@ async def test_a_hundred_thousand_tenants_in_an_outage_take_no_memory(
     async with valkey_server.limiter_on(
         server.url, when_store_fails="allow", timeout=TIMEOUT, watch=Unwatched()
     ) as limiter:
+        memory = psutil.Process().memory_info
         with server.frozen():
-            for n in range(1000):
+            for n in range(2000):
                 await limiter.reserve([requests(tenant=f"before-{n}")])
             gc.collect()
-            tracemalloc.start()
-            try:
-                before, _ = tracemalloc.get_traced_memory()
-                for n in range(100_000):
-                    await limiter.reserve([requests(tenant=f"tenant-{n}")])
-                gc.collect()
-                after, _ = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-        assert after - before < 500_000
+            before = memory().rss
+            for n in range(100_000):
+                await limiter.reserve([requests(tenant=f"tenant-{n}")])
+            gc.collect()
+        assert memory().rss - before < 5_000_000  # 50 bytes a tenant; a key alone is more
 
 
 async def test_a_store_that_is_down_at_the_start_is_found_later(
