@@ -187,7 +187,10 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an answer showed once it was over (or as far as it came)."""
+    """What an answer showed once it was over (or as far as it came).
+
+    ``spoke``: it holds output of some kind (text, reasoning, a tool call).
+    """
 
     usage: Usage | None = None
     ending: Ending = Ending.TRUNCATED
@@ -196,6 +199,7 @@ class Observation:
     bytes_in: int = 0
     response_id: str | None = None
     scanned: bool = True
+    spoke: bool = False
 
 
 class Verdict(StrEnum):
@@ -220,6 +224,39 @@ class CheckResult:
     expected: int | float | None = None
     returned: int | float | None = None
     suspect: bool = False
+
+
+class Evidence(StrEnum):
+    """How much a finding proves of a leak (research/detection.md 4)."""
+
+    CERTAIN = "certain"
+    STRONG = "strong"
+    WEAK = "weak"
+
+
+class Action(StrEnum):
+    """What a finding does: is recorded; withholds the answer too; moves the backend's standing."""
+
+    FLAG = "flag"
+    BLOCK = "block"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check's result that asks for something to be done.
+
+    ``forgeable``: tenants, alone or two together, could bring it about. ``source`` is the tenant
+    whose text it is, where known; only a keyed hash of it is recorded. ``numbers`` are lengths,
+    positions, key ids: never text.
+    """
+
+    result: CheckResult
+    evidence: Evidence
+    action: Action
+    forgeable: bool = False
+    source: str | None = None
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 # --- template input ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from gateway.core import prefixes
+from gateway.edge.recollection import Recollection
 from gateway.types import ParsedRequest, PromptLength
 
 T = TypeVar("T")
@@ -55,15 +56,17 @@ class Shadow:
     """What is still to be known of a prompt.
 
     ``count`` is exact, where a bound admitted the prompt; ``new_share``, where TTFT is judged, is
-    the share of it that no earlier prompt of the tenant began with.
+    the share of it that no earlier prompt of the tenant began with; ``unseen``, where cached
+    tokens are judged, the text its tenant never sent before.
     """
 
     count: Later[PromptLength] | None = None
     new_share: Later[float] | None = None
+    unseen: Recollection | None = None
 
     def begin(self) -> None:
         """The request should be with the engine: start what there is to do."""
-        for work in (self.count, self.new_share):
+        for work in (self.count, self.new_share, self.unseen):
             if work is not None:
                 work.begin()
 
