@@ -101,8 +101,8 @@ class Handler:
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
+        exchange.doubt = backend.doubt(parsed.prompt)
         if parsed.counts_only:
-            exchange.doubt = backend.doubt(parsed.prompt)
             exchange.length = await backend.measurer.exact(parsed, tenant.id)
             decide(exchange.length, None, backend.wiring.outcomes)
             if isinstance(exchange.length, Counted):

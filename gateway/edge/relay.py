@@ -60,7 +60,7 @@ async def pass_whole(passage: Passage) -> web.Response:
             await passage.inspection.first_byte(passage.since_sent)
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
-    if answer.status < 400:
+    if answer.status < 300:  # what an engine says of a redirect is not an answer
         await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
     body = b"".join(parts)

@@ -83,7 +83,9 @@ async def test_a_suspect_stream_has_no_end_where_usage_blocks():
     async def script(request, wire):
         usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
         wire.write(head(kind="text/event-stream", chunked=True))
-        wire.write(chunk(delta("hello", "stop")) + chunk(usage))
+        wire.write(chunk(delta("hello")))
+        await asyncio.sleep(0.1)  # released: only the end is left to withhold
+        wire.write(chunk(delta("", "stop")) + chunk(usage))
         wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
 
     long = {**BODY, "stream": True, "messages": [{"role": "user", "content": "word " * 400}]}
@@ -215,7 +217,8 @@ async def test_each_tenant_has_its_own_salt_and_no_client_sets_one():
     assert salts[0] == salts[1] != salts[2]
     assert "mine" not in salts
     for request in engine.received:
-        assert not {"extra_key", "rid", "priority"} & request.json.keys()
+        assert not {"extra_key", "priority"} & request.json.keys()
+        assert request.json["rid"] == request.header("x-request-id")[0]
         assert len(request.json["cache_salt"]) == 64
 
 
@@ -225,7 +228,11 @@ async def test_a_body_that_needs_no_edit_goes_out_as_it_came():
         b' "unknown" : [1e2, "\\u00e9"]}'
     )
     async with RawEngine().running() as engine:
-        async with gateway_for(engine.url, backend={"cache_salt": "off"}) as app:
+        async with gateway_for(
+            engine.url,
+            backend={"cache_salt": "off"},
+            integrity={"binding": {"action": "off"}},
+        ) as app:
             async with aiohttp.ClientSession() as http:
                 await http.post(app.data_url + "/v1/chat/completions", data=raw)
         assert engine.received[0].body == raw
