@@ -3,8 +3,8 @@
 A finding here is either *impossible* (``suspect``: no engine may legitimately do it) or *doubtful*
 (there are innocent reasons; it is counted, and nothing more). What looks empty and is an answer:
 
-- content that is empty, with a finish reason: a stop word at once, a maximum of 0 tokens, a prompt
-  that was only scored (``echo``, ``logprobs``), a maximum spent on reasoning;
+- content that is empty, with a finish reason: an end at once, a maximum of 0 tokens, a prompt that
+  was only scored (``echo``, ``logprobs``), a maximum spent on reasoning;
 - tool calls and reasoning without content;
 - fewer choices than ``best_of``: only ``n`` of them are returned;
 - embeddings and counts, which generate nothing and are not judged.
@@ -58,8 +58,8 @@ def _usage(request: ParsedRequest, seen: Observation, usage: Usage) -> CheckResu
         # Built-in tools of /v1/responses make one answer of several rounds.
         told = _impossible if over and not request.body.get("tools") else _doubtful
         return told("over_max_tokens", most * answers(request), completion)
-    if completion == 0 and seen.spoke and seen.events == 0:
-        return _doubtful("text_without_tokens", 1, 0)
+    if completion == 0 and most != 0:  # even an end at once is a token
+        return _doubtful("text_without_tokens" if seen.spoke else "no_tokens", 1, 0)
     return None
 
 

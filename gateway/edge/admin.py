@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -60,12 +60,13 @@ class Admin:
         return web.json_response({"status": "ok"})
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Every backend's limit is known (or need not be) and nothing drains."""
+        """Every backend's limit is known (or need not be), one may be used, and nothing drains."""
         waiting = [
             {"backend": backend.name, "reason": reason}
             for backend in self._handler.runtime.backends
             if (reason := _not_ready(backend)) is not None
         ]
+        waiting += _all_out(self._handler.runtime.backends)
         if (reason := self._handler.runtime.limiting.not_ready) is not None:
             waiting.append(
                 {"store": str(self._handler.runtime.limiting.settings.store), "reason": reason}
@@ -184,6 +185,17 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
     }
+
+
+def _all_out(backends: Sequence[Backend]) -> list[dict[str, str]]:
+    """Every backend's quarantine, where none is left; while one is, requests go there."""
+    standings = [(backend.name, backend.standing) for backend in backends]
+    if any(standing.state is not State.QUARANTINED for _, standing in standings):
+        return []
+    return [
+        {"backend": name, "reason": f"quarantined: {standing.reason}"}
+        for name, standing in standings
+    ]
 
 
 def _not_ready(backend: Backend) -> str | None:

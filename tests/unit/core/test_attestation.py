@@ -86,7 +86,10 @@ def test_what_a_tenant_sent_is_never_called_new(sent):
 
 
 def _common(one, other):
-    return next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 def test_a_full_memory_forgets_the_oldest_and_keeps_what_is_in_use(monkeypatch):

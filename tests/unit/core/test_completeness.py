@@ -36,7 +36,7 @@ OK = (Verdict.OK, "", False)
     ("asked", "what"),
     [
         (request(), seen()),
-        (request(), seen(completion=0)),  # a stop word at once
+        (request(), seen(completion=1)),  # the end at once: it is a token
         (request(max_tokens=0), seen(completion=0, finish_reasons=("length",))),
         (request(max_tokens=3), seen(finish_reasons=("length",))),  # all spent on reasoning
         (request(), seen(finish_reasons=("tool_calls",))),
@@ -76,6 +76,7 @@ def test_what_no_engine_may_do(reason, asked, what):
         ("over_max_tokens", request(max_tokens=3), seen(completion=4)),  # sampled, then looked
         ("over_max_tokens", request("/v1/responses", max_output_tokens=3, tools=[{}]), seen(50, 9)),
         ("cached_over_prompt", request(n=2), seen(cached=18)),  # counted for each choice
+        ("no_tokens", request(max_tokens=3), seen(completion=0)),
         ("text_without_tokens", request(), seen(completion=0, spoke=True)),
         ("aborted", request(), seen(finish_reasons=("abort",))),
     ],
