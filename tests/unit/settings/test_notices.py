@@ -13,10 +13,8 @@ DEFAULTS: dict[str, Any] = {
     "limits.when_store_fails": "refuse",
     "limits.timeout": "100ms",
     "limits.lease": "30s",
-    "integrity.cached_tokens": {"action": "quarantine"},
     "integrity.sentinel": {},
     "integrity.fingerprints": {},
-    "integrity.quarantine": {"max_share": 0.5},
 }
 
 
