@@ -179,7 +179,9 @@ class Inspection:
             return
         unseen = await self._shadow.unseen.result()
         length = await self._length()
-        if unseen is None or not isinstance(length, Counted):
+        if completeness.answers(self._request) > 1:  # SGLang prefills the prompt once beforehand
+            result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, "several_choices")
+        elif unseen is None or not isinstance(length, Counted):
             reason = "not_told" if unseen is None else "not_counted"
             result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, reason)
         else:

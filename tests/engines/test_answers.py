@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -41,8 +40,8 @@ ECHO = {
 async def test_our_id_comes_back_and_answers_are_complete(pair, findings, name, stream):
     path, body = SHAPES[name]
     answer = await pair.through(path, {"model": live.MODEL, **body, "stream": stream})
-    if answer.status in (404, 405, 501):
-        pytest.skip(f"{pair.engine.name} has no {path}")
+    if answer.status in (404, 405, 501) or "'n'" in answer.words:
+        pytest.skip(f"{pair.engine.name} does not offer it")
     assert answer.status == 200, answer.words
     checks = {check.check: check for check in (await pair.exchange(answer)).checks}
     found = {check: f"{one.verdict} {one.reason}".strip() for check, one in checks.items()}
@@ -54,18 +53,18 @@ async def test_our_id_comes_back_and_answers_are_complete(pair, findings, name, 
     assert checks["binding"].verdict is (Verdict.OK if echoes else Verdict.UNVERIFIABLE)
 
 
-async def test_what_the_engine_calls_cached_was_sent_before(pair, findings):
+async def test_what_the_engine_calls_cached_was_sent_before(engine, findings):
     """Its own pages again are no finding; of text that is new it claims nothing."""
     seen = []
-    for number in (*range(18), 3):
-        content = " ".join(f"story{number} line{n}" for n in range(120))
-        body = {"model": live.MODEL, **CHAT, "messages": [{"role": "user", "content": content}]}
-        answer = await pair.through("/v1/chat/completions", body)
-        exchange = await pair.exchange(answer)
-        found = next((one for one in exchange.checks if one.check == "cached_tokens"), None)
-        seen.append(found)
-        await asyncio.sleep(0)
-    told = {f"{one.verdict} {one.reason}".strip() if one else "not made" for one in seen}
-    findings.setdefault(pair.engine.recipe.engine, {})["cached_tokens"] = sorted(told)
-    salted = pair.engine.name != "llama.cpp"
-    assert {one.verdict if one else None for one in seen} == ({Verdict.OK} if salted else {None})
+    async with live.gateway_before(engine) as pair:
+        for number in (*range(18), 3):
+            content = " ".join(f"story{number} line{n}" for n in range(120))
+            messages = [{"role": "user", "content": content}]
+            body = {"model": live.MODEL, **CHAT, "messages": messages}
+            answer = await pair.through("/v1/chat/completions", body)
+            checks = (await pair.exchange(answer)).checks
+            seen += [one for one in checks if one.check == "cached_tokens"]
+    told = {f"{one.verdict} {one.reason}".strip() for one in seen}
+    findings.setdefault(engine.recipe.engine, {})["cached_tokens"] = sorted(told)
+    salted = engine.name != "llama.cpp"
+    assert (len(seen), told) == ((19, {"ok"}) if salted else (0, set()))

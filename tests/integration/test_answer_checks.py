@@ -200,6 +200,16 @@ async def test_nothing_is_claimed_where_others_may_share_the_salt(changed):
             assert checked(live.app, "cached_tokens", verdict) == 0
 
 
+async def test_several_choices_share_pages_of_their_own():
+    sim = SimulateSettings(faults=Faults(salt=True), **ROOMY)
+    async with gateway_and_engine(sim, **KEYS) as live:
+        await learnt(live)
+        for tenant in "ab":
+            assert (await tell(live, tenant, story("x"), n=2))[0] == 200
+        await settled(live.app, "cached_tokens", 19)
+        assert checked(live.app, "cached_tokens", "unverifiable") == 2
+
+
 async def test_plain_prompts_may_hold_what_chats_render_so_their_tenant_is_not_judged():
     sim = SimulateSettings(faults=Faults(salt=True), **ROOMY)
     async with gateway_and_engine(sim, **KEYS) as live:
