@@ -28,13 +28,10 @@ class Recollections:
         self.running: Counter[str] = Counter()  # by tenant
         self.raw: set[str] = set()  # tenants of plain prompts, which may hold what chats render
 
-    def chains(self, tenant: str, texts: Found) -> list[bytes]:
-        """The hashing: work for a thread where texts are long."""
-        return [attestation.chain(self._key, tenant, text) for text in texts]
-
-    def take(self, texts: Found, chains: list[bytes]) -> Found:
-        """What of these texts is new; known from now on."""
-        return attestation.unseen(texts, [self._memory.take(chain) for chain in chains])
+    def take(self, tenant: str, texts: Found) -> Found:
+        """What of these texts is new; known from now on. Work for a thread where they are long."""
+        chains = [attestation.chain(self._key, tenant, text) for text in texts]
+        return attestation.unseen(texts, self._memory.take(chains))
 
 
 class Recollection:
@@ -60,7 +57,7 @@ class Recollection:
         self._begun = True
         self._blurred = self._memory.running[self._tenant] > 0
         if sum(map(len, self._texts)) <= self._threads.inline_bytes:
-            self._found = self._memory.take(self._texts, self._chains())
+            self._found = self._take()
         else:
             self._memory.running[self._tenant] += 1
             self._task = self._spawn(self._on_thread(), "recollection")
@@ -73,11 +70,11 @@ class Recollection:
         blurred = self._blurred or self._tenant in self._memory.raw
         return None if blurred else self._found
 
-    def _chains(self) -> list[bytes]:
-        return self._memory.chains(self._tenant, self._texts)
+    def _take(self) -> Found:
+        return self._memory.take(self._tenant, self._texts)
 
     async def _on_thread(self) -> Found:
         try:
-            return self._memory.take(self._texts, await self._threads.on_thread(self._chains))
+            return await self._threads.on_thread(self._take)
         finally:
             self._memory.running[self._tenant] -= 1

@@ -33,7 +33,7 @@ class Tenants:
         self.memory = PromptMemory()
 
     def send(self, tenant, *texts):
-        return unseen(texts, [self.memory.take(chain(KEY, tenant, text)) for text in texts])
+        return unseen(texts, self.memory.take([chain(KEY, tenant, text) for text in texts]))
 
 
 def words(start, count):
