@@ -29,6 +29,7 @@ from gateway.engines.base import Traits
 from gateway.errors import Kind, Rejection
 from gateway.types import Prompt
 
+STATED = Rules(allow_truncating_engine=True)  # the workers' word, without the operator's
 MODELS_REMEMBERED = 1000  # names come from requests, so there must be an end
 
 
@@ -114,6 +115,11 @@ class Backend:
             limit = capacity(snapshot, self.wiring.rules, now, model)
             worked.by_model[model] = limit
         return self._held_back(limit)
+
+    def stated(self, model: str) -> int | None:
+        """The longest prompt its workers say they accept, before anything of ours is taken off."""
+        known = capacity(self.discovery.snapshot, STATED, self._clock(), model)
+        return known.tokens if isinstance(known, Known) else None
 
     def _notice(self, snapshot: Snapshot) -> None:
         """What was learnt of processes that are no more says nothing of those there are."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from gateway.core import attestation, binding, completeness, latency, spotcheck
 from gateway.core.quarantine import State
+from gateway.dialects import prompts
 from gateway.dialects.base import AnswerReader
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
@@ -170,8 +171,15 @@ class Inspection:
                 seen.usage,
                 first_only=self._backend.traits.usage_first_only,
                 doubt=self._exchange.doubt,
+                engine_limit=self._engine_limit(seen),
             )
         self._judged(result, Evidence.STRONG, self._policy.prompt_tokens, withhold=withhold)
+
+    def _engine_limit(self, seen: Observation) -> int | None:
+        """Of one prompt that an answer was generated from, and not a batch's sum."""
+        single = prompts.items(self._request.prompt) == 1 and self._request.generates
+        told = seen.usage is not None and seen.usage.prompt_tokens is not None
+        return self._backend.stated(self._request.model) if single and told else None
 
     async def _judge_cached(self, seen: Observation, *, withhold: bool) -> None:
         """Cached tokens against what this tenant ever sent, where that can be known."""

@@ -79,6 +79,23 @@ async def test_a_count_under_half_of_ours_is_suspect(action, status):
                 assert b"hello" not in reply[1]
 
 
+@pytest.mark.parametrize(("tokens", "found"), [(1017, False), (1018, True)])
+async def test_an_uncounted_prompt_the_engine_took_over_its_limit_is_suspect(tokens, found):
+    async def script(request, wire):
+        usage = {"prompt_tokens": tokens, "completion_tokens": 1}
+        wire.write(answer(json.dumps({**CHAT, "usage": usage}).encode()))
+
+    uncounted = {**BODY, "input_ids": [7]}
+    backend = {"limit": {"when_uncountable": "allow", "margin": 100}}
+    async with RawEngine().running() as engine:
+        engine.script = script
+        async with gateway_for(engine.url, backend=backend) as app:
+            assert (await raw_post(app, uncounted))[0] == 200
+            await settled(app)
+            reasons = [incident["finding"]["reason"] for incident in app.recorder.incidents]
+            assert reasons == (["over_limit"] if found else [])
+
+
 async def test_a_suspect_stream_has_no_end_where_usage_blocks():
     async def script(request, wire):
         usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
