@@ -48,7 +48,8 @@ class Recorder:
             metrics.rejections.labels(exchange.refusal.kind.code).inc()
             self._cost_of_refusal(exchange)
         self._quota(exchange)
-        if exchange.forwarded_at is not None:
+        # Before a second engine was asked there was the first one's time, which is not overhead.
+        if exchange.forwarded_at is not None and exchange.withheld is None:
             taken = exchange.forwarded_at - exchange.started - (exchange.queued or 0.0)
             metrics.overhead_seconds.observe(taken)
         if exchange.queued is not None:

@@ -7,12 +7,14 @@ import json
 from io import BytesIO
 
 import aiohttp
+import pytest
 
 from fakes.raw_engine import RawEngine, chunk, delta, head
-from integration.conftest import gateway_and_engine, raw_call
+from integration.conftest import gateway_and_engine, gateway_for, raw_call
 from integration.faulty import (
     BODY,
     LONG,
+    OTHER,
     QUARANTINE,
     SWAPPED,
     admin,
@@ -78,6 +80,24 @@ async def test_the_other_backend_must_admit_the_prompt():
                 assert (await raw_post(app, LONG))[0] == 502
                 assert small.received == []
                 assert (await raw_post(app, BODY))[0] == 200
+
+
+@pytest.mark.parametrize("on_disconnect", ["drain", "cancel"])
+async def test_a_withheld_stream_is_read_out_where_cancelling_can_corrupt_others(on_disconnect):
+    hung_up = asyncio.get_running_loop().create_future()
+
+    async def script(request, wire):
+        event = delta("foreign").replace(b'"x"', json.dumps(OTHER).encode())
+        wire.write(head(kind="text/event-stream", chunked=True) + chunk(event))
+        await asyncio.sleep(0.3)
+        hung_up.set_result(request.closed.is_set())
+        wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
+
+    backend = {"on_disconnect": on_disconnect}
+    async with RawEngine().running() as engine, gateway_for(engine.url, backend=backend) as app:
+        engine.script = script
+        assert (await raw_post(app, {**BODY, "stream": True}))[0] == 502
+        assert await asyncio.wait_for(hung_up, 5) is (on_disconnect == "cancel")
 
 
 async def test_other_errors_are_not_asked_for_again():
