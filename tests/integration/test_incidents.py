@@ -130,7 +130,12 @@ async def test_incidents_are_sent_signed_and_tried_again():
 
 async def test_a_webhook_that_hangs_holds_up_no_request(monkeypatch):
     monkeypatch.setattr(webhook, "LAST_WORDS", 0.1)
-    hanging = await asyncio.start_server(lambda reader, writer: asyncio.sleep(60), "127.0.0.1", 0)
+
+    async def hang(reader, writer):
+        await reader.read()  # to the end: the other side must hang up
+        writer.close()
+
+    hanging = await asyncio.start_server(hang, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{hanging.sockets[0].getsockname()[1]}/hook"
     integrity = {"webhook": {"url": url, "secret": SECRET}}
     try:
