@@ -35,8 +35,8 @@ from gateway.limits.remote.names import quota_key
 from gateway.limits.watch import Outcome, Unwatched
 
 DAY = 86400.0
-TIMEOUT = 0.15
-SLACK = 0.25  # this machine is shared by the whole suite; the budget itself is asserted by medians
+TIMEOUT = 0.3
+SLACK = 0.25  # this machine may be busy; less than a second timeout, which is when sockets give up
 RECOVERY = 5.0
 
 
