@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -24,6 +24,7 @@ _MOST_BYTES_EXPLAINED = 2**20  # finding the field at fault costs more than read
 _LONGEST_NAME = 64  # of a client's own field name repeated in a message
 _BOM = b"\xef\xbb\xbf"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
 _anything = msgspec.json.Decoder()
 
 # An escaped surrogate without its other half. The first group is an even run of backslashes, so
@@ -103,7 +104,18 @@ def decode_lenient(raw: bytes, names: Iterable[str]) -> Any:
         members = _members.decode(raw)
         return {name: _anything.decode(members[name]) for name in names if name in members}
     except (msgspec.DecodeError, RecursionError):
-        pass
+        return _decode_loosely(raw)
+
+
+def decode_any(raw: bytes) -> Any:
+    """An engine's JSON with all its members, read as leniently; None where it is no JSON."""
+    try:
+        return _anything.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_loosely(raw)
+
+
+def _decode_loosely(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -174,6 +186,24 @@ def encode(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
+def edit_at(raw: bytes | msgspec.Raw, path: Sequence[str | int], value: msgspec.Raw) -> bytes:
+    """``raw`` with the value at ``path`` set; all other values keep their bytes and order.
+
+    Raises ``msgspec.DecodeError`` where ``raw`` is no strict JSON, ``LookupError`` or
+    ``TypeError`` where it has no such place.
+    """
+    if not path:
+        return bytes(value)
+    head, *rest = path
+    if isinstance(head, int):
+        items = _items.decode(raw)
+        items[head] = msgspec.Raw(edit_at(items[head], rest, value))
+        return b"[" + b",".join(items) + b"]"
+    members = _members.decode(raw)
+    members[head] = msgspec.Raw(edit_at(members[head], rest, value))
+    return _object(members)
+
+
 def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) -> bytes:
     """``raw``, a JSON object, with top-level members set or (None) dropped.
 
@@ -196,6 +226,10 @@ def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) ->
             changed = True
     if not changed:
         return raw
+    return _object(members)
+
+
+def _object(members: Mapping[str, msgspec.Raw]) -> bytes:
     parts: list[bytes | msgspec.Raw] = []
     for name, value in members.items():
         parts += (b"," if parts else b"{", msgspec.json.encode(name), b":", value)
