@@ -8,7 +8,8 @@ import unicodedata
 
 from gateway.core.lexicon import lexicon
 from gateway.core.sentinel import Sentinels
-from gateway.core.sentinel_stream import SentinelReader, Watch
+from gateway.core.sentinel_channels import Watch
+from gateway.core.sentinel_reader import SentinelReader
 from gateway.dialects import routes, sse
 
 SECRET = b"sixteen bytes or more"
@@ -22,12 +23,12 @@ def phrase(tenant, now=NOW, cluster=CLUSTER):
     return lexicon().phrase(cluster.numbers(tenant, now))
 
 
-def watch(tenant="ann", now=NOW, cluster=CLUSTER, cumulative=False):
+def watch(tenant="ann", now=NOW, cluster=CLUSTER, repeats=False):
     return Watch(
         lambda numbers: cluster.read(numbers, tenant, now),
         cluster.first_words(now),
         PREAMBLE,
-        cumulative,
+        repeats,
     )
 
 
@@ -55,7 +56,7 @@ def reader(dialect, *, stream=True, tenant="ann", status=200, path=None):
         content_type="text/event-stream" if stream else "application/json",
     )
     return SentinelReader(
-        inner, watch(tenant, cumulative=dialect == "sglang_generate"), streams=stream
+        inner, watch(tenant, repeats=dialect == "sglang_generate"), streams=stream
     )
 
 

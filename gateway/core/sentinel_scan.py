@@ -24,6 +24,8 @@ LONGEST_GAP = 64
 _LONGEST_RUN = 12  # words kept: eight for a match, and room for windows of five to overlap
 _DROPPED = 5
 _MOST_RUNS = 16
+_BLOCK = 2**14  # characters
+_EDGE = (WORDS - 1) * (LONGEST_GAP + 6 * LONGEST)  # as long as the words before a last one can be
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _ESCAPE: Final = re.compile(r"\\+(?:u[0-9a-f]{4}|[bfnrt])")
@@ -53,11 +55,15 @@ class Scanner:
     does. ``end`` is how many characters there were.
     """
 
-    __slots__ = ("_at", "_first", "_read", "_run", "_runs", "_tail", "_word", "end", "open_from")
+    __slots__ = (
+        "_at", "_beginnings", "_first", "_numbers", "_read", "_run", "_runs", "_tail", "_word",
+        "end", "open_from",
+    )  # fmt: skip
 
     def __init__(self, read: Read, first_words: frozenset[int]) -> None:
         self._read = read
         self._first = first_words
+        self._numbers, self._beginnings = lexicon().numbers, lexicon().beginnings
         self._run: list[_Word] = []
         self._runs: list[Numbers] = []
         self._word = ""  # letters of a word not ended yet, no more than tell it from listed ones
@@ -68,30 +74,50 @@ class Scanner:
 
     def feed(self, text: str) -> list[Found]:
         """The sentinels that ``text`` completes."""
+        if len(text) < _BLOCK:
+            return self._read_through(text)
+        found: list[Found] = []
+        for start in range(0, len(text), _BLOCK):
+            found += self._skim(text[start : start + _BLOCK])
+        return found
+
+    def _skim(self, text: str) -> list[Found]:
+        """As ``feed``; the middle is skipped where no five listed words stand in a row there.
+
+        Five times as fast. The edges are read, for what began before or goes on afterwards.
+        """
+        if len(text) <= 2 * _EDGE or _has_a_run(text):
+            return self._read_through(text)
+        found = self._read_through(text[:_EDGE])
+        self._break()
+        self._word = self._tail = ""
+        self.end += len(text) - 2 * _EDGE
+        return found + self._read_through(text[-_EDGE:])
+
+    def _read_through(self, text: str) -> list[Found]:
         begin = self.end - len(self._tail)
         self.end += len(text)
-        folded, places = _folded(self._tail + text)
+        folded, places = _folded(self._tail + text if self._tail else text)
         self._tail = ""
         if "\\" in folded:
             folded = self._without_escapes(folded)
-        before = len(self._word)
-        found: list[Found] = []
-        joined = self._word + folded
-        started = self._at
+        before, started = len(self._word), self._at
+        joined = self._word + folded if before else folded
+        length = len(joined)
         self._word = ""
+        found: list[Found] = []
         for match in _WORD.finditer(joined):
             start, end = match.span()
-            start -= before
-            end -= before
-            if start >= 0:
-                started = begin + (start if places is None else places[start])
-            ended = begin + (end if places is None else places[end])
-            if end < len(folded):
+            if start >= before:
+                started = begin + (start - before if places is None else places[start - before])
+            ended = begin + (end - before if places is None else places[end - before])
+            if end < length:
                 self._take(match[0], started, ended, found)
                 continue
             self._word = match[0][: LONGEST + 1]
             self._at = started
-            self._look_ahead(ended, found)
+            if self._run:
+                self._look_ahead(ended, found)
         self.open_from = self._opening()
         return found
 
@@ -112,7 +138,7 @@ class Scanner:
 
     def _take(self, word: str, start: int, end: int, found: list[Found]) -> None:
         """A word has ended."""
-        number = lexicon().numbers.get(word)
+        number = self._numbers.get(word)
         run = self._run
         if number is None:
             if run:
@@ -130,7 +156,7 @@ class Scanner:
     def _look_ahead(self, end: int, found: list[Found]) -> None:
         """An eighth word is enough although it has not ended: nothing may wait for more."""
         run = self._run
-        number = lexicon().numbers.get(self._word)
+        number = self._numbers.get(self._word)
         if number is None or len(run) < WORDS - 1 or self._at - run[-1].end > LONGEST_GAP:
             return
         if self._matches([*run[1 - WORDS :], _Word(number, self._at, end)], found):
@@ -158,25 +184,30 @@ class Scanner:
         run, word = self._run, self._word
         if run and (self._at if word else self.end) - run[-1].end > LONGEST_GAP:
             run = []
-        if word and word not in lexicon().beginnings:
-            return None
-        for known in run[1 - WORDS :]:
-            if known.number in self._first:
-                return known.start
-        if word and lexicon().numbers.get(word) in self._first:
-            return self._at
-        return None
+        if run and (not word or word in self._beginnings):
+            for known in run[1 - WORDS :]:
+                if known.number in self._first:
+                    return known.start
+        return self._at if word and self._numbers.get(word) in self._first else None
+
+
+def _has_a_run(text: str) -> bool:
+    """Whether five listed words in a row stand in the text, whatever is between them."""
+    folded, _ = _folded(text)
+    words = _WORD.findall(_ESCAPE.sub(" ", folded) if "\\" in folded else folded)
+    listed = bytes([number is not None for number in map(lexicon().numbers.get, words)])
+    return b"\1" * LEAST_PARTIAL in listed
 
 
 def _folded(text: str) -> tuple[str, list[int] | None]:
     """The text folded, and where each of its characters comes from, unless each from its own."""
     if text.isascii():
         return text.lower(), None
-    parts = [_fold_character(character) for character in text]
-    folded = "".join(parts)
-    if len(folded) == len(text):
+    table = {ord(character): _fold_character(character) for character in set(text)}
+    folded = text.translate(table)
+    if len(folded) == len(text):  # none folds to nothing, so each to one
         return folded, None
-    places = [place for place, part in enumerate(parts) for _ in part]
+    places = [place for place, character in enumerate(text) for _ in table[ord(character)]]
     return folded, [*places, len(text)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.dialects import prompts, sse, wire
+from gateway.dialects import marking, prompts, sse, wire
 from gateway.dialects.answers import Fold, Forward, tokens
 from gateway.dialects.base import ErrorAnswer
 from gateway.dialects.skeleton import BaseDialect
@@ -47,6 +47,10 @@ class AnthropicMessages(BaseDialect):
             generates=path != _COUNT,
             counts_only=path == _COUNT,
         )
+
+    def marked(self, request: ParsedRequest, text: str, /) -> ParsedRequest | None:
+        """In ``system``."""
+        return marking.end_system_member(request, "system", text, "text")
 
     def fold(self, _request: ParsedRequest, /) -> Fold:
         """A message, whole or in events, or a bare count."""

@@ -68,6 +68,12 @@ class Dialect(Protocol):
     def edits(self, request: ParsedRequest, /) -> Mapping[str, msgspec.Raw | None]:
         """Top-level members to set (or, with None, to drop) before forwarding: usage forced on."""
 
+    def marked(self, request: ParsedRequest, text: str, /) -> ParsedRequest | None:
+        """The request with ``text`` at the end of its system message.
+
+        None where there is no such place: plain prompts, shapes no engine takes.
+        """
+
     def reader(
         self,
         request: ParsedRequest,

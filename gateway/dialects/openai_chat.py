@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.dialects import prompts, wire
+from gateway.dialects import marking, prompts, wire
 from gateway.dialects.openai_common import ChoicesDialect
-from gateway.types import ChatPrompt, OpaquePrompt, Prompt
+from gateway.types import ChatPrompt, OpaquePrompt, ParsedRequest, Prompt
 
 
 class OpenAiChat(ChoicesDialect):
@@ -23,3 +23,7 @@ class OpenAiChat(ChoicesDialect):
         if body.get("input_ids") is not None:  # SGLang runs these and never looks at the messages
             return OpaquePrompt("input_ids")
         return prompts.truncation(body) or ChatPrompt(self.name, body)
+
+    def marked(self, request: ParsedRequest, text: str, /) -> ParsedRequest | None:
+        """In the first message, if it is the system's or the developer's, else in a new one."""
+        return marking.end_system_turn(request, "messages", text, "text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.dialects import openai_common, prompts, sse, wire
+from gateway.dialects import marking, openai_common, prompts, sse, wire
 from gateway.dialects.answers import Fold, Forward, tokens
 from gateway.errors import Rejection
 from gateway.types import ChatPrompt, OpaquePrompt, ParsedRequest, Prompt, Usage
@@ -40,6 +40,13 @@ class OpenAiResponses(openai_common.OpenAiErrors):
             max_output_tokens=wire.whole_number(body, "max_output_tokens"),
             wants_usage=True,
         )
+
+    def marked(self, request: ParsedRequest, text: str, /) -> ParsedRequest | None:
+        """In the instructions; where there are none, in a system message that begins the input."""
+        given = request.body
+        if given.get("instructions") is None and marking.has_system_turn(given.get("input")):
+            return marking.end_system_turn(request, "input", text, "input_text")
+        return marking.end_system_member(request, "instructions", text, "input_text")
 
     def fold(self, _request: ParsedRequest, /) -> Fold:
         """One response object, whole or as the data of its last event."""

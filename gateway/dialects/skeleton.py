@@ -18,6 +18,10 @@ class BaseDialect:
         """None: usage comes unasked."""
         return {}
 
+    def marked(self, _request: ParsedRequest, _text: str, /) -> ParsedRequest | None:
+        """None: a plain prompt has no system message."""
+        return None
+
     def count_answer(self, tokens: int, /) -> bytes:
         """The shape of Anthropic's counting endpoint, the only one there is so far."""
         return bytes(wire.encode({"input_tokens": tokens}))

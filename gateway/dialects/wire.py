@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -186,22 +186,26 @@ def encode(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def edit_at(raw: bytes | msgspec.Raw, path: Sequence[str | int], value: msgspec.Raw) -> bytes:
-    """``raw`` with the value at ``path`` set; all other values keep their bytes and order.
+def edit_at(
+    raw: bytes | msgspec.Raw,
+    path: Sequence[str | int],
+    change: Callable[[msgspec.Raw], msgspec.Raw],
+) -> msgspec.Raw:
+    """``raw`` with the value at ``path`` changed; all other values keep their bytes and order.
 
     Raises ``msgspec.DecodeError`` where ``raw`` is no strict JSON, ``LookupError`` or
     ``TypeError`` where it has no such place.
     """
     if not path:
-        return bytes(value)
+        return change(msgspec.Raw(raw))
     head, *rest = path
     if isinstance(head, int):
         items = _items.decode(raw)
-        items[head] = msgspec.Raw(edit_at(items[head], rest, value))
-        return b"[" + b",".join(items) + b"]"
+        items[head] = edit_at(items[head], rest, change)
+        return msgspec.Raw(b"[" + b",".join(items) + b"]")
     members = _members.decode(raw)
-    members[head] = msgspec.Raw(edit_at(members[head], rest, value))
-    return _object(members)
+    members[head] = edit_at(members[head], rest, change)
+    return msgspec.Raw(_object(members))
 
 
 def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) -> bytes:
