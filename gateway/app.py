@@ -26,6 +26,7 @@ from gateway.edge.configured import (
     media_rules,
     model_to_ask,
     quarantine_rules,
+    sentinel_desk,
     wiring,
 )
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
@@ -236,6 +237,7 @@ class App:
             )
             for entry in settings.backends
         )
+        sentinels = sentinel_desk(settings, self._secret, threads, self.metrics)
         forwarder = Forwarder(
             upstream,
             self.recorder,
@@ -246,6 +248,7 @@ class App:
             actions=self._actions,
             recollections=self._recollections,
             prefix_secret=self._secret,
+            sentinels=sentinels,
         )
         runtime = Runtime(
             backends,
@@ -255,6 +258,7 @@ class App:
             threads,
             settings.body.max_bytes,
             timeouts.body,
+            sentinels,
         )
         discovering = Tasks()
         for backend in backends:

@@ -7,7 +7,7 @@ their strings show, so that a sentinel found in the text can be cut out of the e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -64,8 +64,7 @@ class Held:
             edits[path] = _without(_at(value, path), cuts, preamble)
         try:
             for path, text in edits.items():
-                written = wire.encode(text)
-                data = wire.edit_at(data, path, lambda _, written=written: written)
+                data = bytes(wire.edit_at(data, path, _to(text)))
         except (msgspec.MsgspecError, UnicodeEncodeError):  # NaN, half a surrogate: written anew
             for path, text in edits.items():
                 _at(value, path[:-1])[path[-1]] = text
@@ -214,6 +213,11 @@ def sentinels_in(value: Any, watch: Watch) -> frozenset[Numbers]:
         for piece in pieces_of_body(value)
         for found in watch.scanner().feed(piece.text)
     )
+
+
+def _to(value: str | None) -> Callable[[msgspec.Raw], msgspec.Raw]:
+    written = wire.encode(value)
+    return lambda _: written
 
 
 def _without(text: str, cuts: set[tuple[int, int]], preamble: str) -> str:

@@ -83,6 +83,16 @@ class SentinelReader:
         self._open.clear()
         return out + self._release()
 
+    @property
+    def complete(self) -> bool:
+        """As the inner reader saw it."""
+        return self._inner.complete
+
+    @property
+    def response_id(self) -> str | None:
+        """As the inner reader saw it."""
+        return self._inner.response_id
+
     def result(self) -> Observation:
         """What the inner reader saw."""
         return self._inner.result()

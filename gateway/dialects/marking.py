@@ -56,7 +56,9 @@ def end_system_member(
     return _edited(request, wire.edit_at(request.raw, (name,), change), name, value)
 
 
-def end_system_turn(request: ParsedRequest, name: str, text: str, kind: str) -> ParsedRequest | None:
+def end_system_turn(
+    request: ParsedRequest, name: str, text: str, kind: str
+) -> ParsedRequest | None:
     """The same for a list of turns whose first may be the system's; a new first one, if not."""
     turns = request.body[name]
     if not has_system_turn(turns):
@@ -78,7 +80,7 @@ def has_system_turn(turns: Any) -> bool:
 
 def _edited(request: ParsedRequest, raw: bytes, name: str, value: object) -> ParsedRequest:
     body = {**request.body, name: value}
-    return replace(request, raw=raw, body=body, prompt=ChatPrompt(request.dialect, body))
+    return replace(request, raw=bytes(raw), body=body, prompt=ChatPrompt(request.dialect, body))
 
 
 def _longer(given: Any, text: str, kind: str) -> tuple[object, Change] | None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hmac
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway.core import capacity, media, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
+from gateway.edge.metrics import Metrics
+from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
@@ -80,6 +85,38 @@ def check_policy(integrity: written.Integrity) -> CheckPolicy:
         cached_tokens=Action(integrity.cached_tokens.action),
         sample=integrity.prompt_tokens.sample,
     )
+
+
+def sentinel_desk(
+    settings: written.Settings,
+    process_secret: bytes,
+    threads: Threads,
+    metrics: Metrics,
+) -> SentinelDesk | None:
+    """Sentinels as configured. ``process_secret`` keys them where no secret is written."""
+    integrity, check = settings.integrity, settings.integrity.sentinel
+    action = _action(check.action) if check is not None else None
+    if check is None or action is None:
+        return None
+    newest = [integrity.secret] if integrity.secret is not None else []
+    secrets = [each.get_secret_value().encode() for each in (*newest, *integrity.old_secrets)]
+    return SentinelDesk(
+        Sentinels(
+            secrets if newest else [process_secret, *secrets],
+            check.epoch,
+            check.lifetime,
+            [tenant.id for tenant in settings.tenants],
+        ),
+        SentinelPolicy(action, check.place != "off", check.scan, check.constrained),
+        threads,
+        metrics,
+        _wall_clock,
+    )
+
+
+def _wall_clock() -> float:
+    """Seconds since 1970, on which processes agree that know nothing of each other."""
+    return datetime.now(UTC).timestamp()
 
 
 def _action(word: str) -> Action | None:

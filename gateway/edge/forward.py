@@ -23,6 +23,7 @@ from gateway.edge.inspection import CheckPolicy, Inspection
 from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow, prefix_of
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
@@ -74,6 +75,7 @@ class Forwarder:
         actions: Actions,
         recollections: Recollections,
         prefix_secret: bytes,
+        sentinels: SentinelDesk | None = None,
     ) -> None:
         self._upstream = upstream
         self._recorder = recorder
@@ -84,6 +86,7 @@ class Forwarder:
         self._actions = actions
         self._recollections = recollections
         self._prefix_secret = prefix_secret
+        self._sentinels = sentinels
 
     async def forward(
         self, call: Call, elsewhere: Elsewhere | None = None
@@ -96,7 +99,15 @@ class Forwarder:
         """
         exchange, backend = call.exchange, call.backend
         shadow = self._shadow(call)
-        inspection = Inspection(call.parsed, backend, exchange, self._checks, self._actions, shadow)
+        inspection = Inspection(
+            call.parsed,
+            backend,
+            exchange,
+            self._checks,
+            self._actions,
+            shadow,
+            self._hearing(call),
+        )
         other: Call | None = None
         backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
@@ -116,6 +127,11 @@ class Forwarder:
                 shadow.unseen.begin()  # it may be in the engine's cache, however this ended
             if other is None:
                 await self._conclude(exchange, inspection)
+
+    def _hearing(self, call: Call) -> Hearing | None:
+        if self._sentinels is None:
+            return None
+        return self._sentinels.hearing(call.parsed, call.tenant.id, call.exchange.request_id)
 
     def _shadow(self, call: Call) -> Shadow:
         """What the checks will need and admission did not."""
@@ -181,10 +197,13 @@ class Forwarder:
     def _passage(self, call: Call, answer: UpstreamAnswer, inspection: Inspection) -> relay.Passage:
         headers = answer.headers()
         headers.update(call.exchange.answer_headers())
+        reader = _reader(call, answer)
+        if inspection.hearing is not None:
+            reader = inspection.hearing.reader(reader, answer, streams=relay.streams(answer))
         return relay.Passage(
             request=call.request,
             answer=answer,
-            reader=_reader(call, answer),
+            reader=reader,
             inspection=inspection,
             dialect=call.dialect,
             exchange=call.exchange,

@@ -27,8 +27,9 @@ from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
 from gateway.edge.queueing import queued
 from gateway.edge.record import Recorder
+from gateway.edge.sentinels import MOST_TOKENS, SentinelDesk
 from gateway.errors import Kind, Rejection
-from gateway.types import Bounded, Counted, ParsedRequest
+from gateway.types import Bounded, Counted, ParsedRequest, Unverifiable
 
 log = logging.getLogger(__name__)
 LARGE_BODY = 1024 * 1024  # bytes
@@ -45,6 +46,7 @@ class Runtime:
     threads: Threads
     max_body_bytes: int
     body_deadline: float
+    sentinels: SentinelDesk | None = None
 
 
 class Handler:
@@ -102,12 +104,15 @@ class Handler:
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
         exchange.doubt = backend.doubt(parsed.prompt)
+        marked = await _marked(runtime, dialect, tenant, parsed)
         if parsed.counts_only:
-            exchange.length = await backend.measurer.exact(parsed, tenant.id)
+            exchange.length = await backend.measurer.exact(marked, tenant.id)
+            if isinstance(exchange.length, Unverifiable) and marked is not parsed:
+                exchange.length = await backend.measurer.exact(parsed, tenant.id)
             decide(exchange.length, None, backend.wiring.outcomes)
             if isinstance(exchange.length, Counted):
                 return _json(exchange, 200, dialect.count_answer(exchange.length.total))
-        await _admit(backend, tenant, parsed, exchange)
+        parsed = await _admit_marked(runtime, backend, tenant, marked, parsed, exchange)
         call = Call(request, dialect, parsed, tenant, backend, isolated, exchange)
         async with runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer):
             answer = await _send(runtime, call, partial(_elsewhere, runtime.backends))
@@ -115,6 +120,54 @@ class Handler:
                 answer = await _send(runtime, answer, None)
             assert isinstance(answer, web.StreamResponse)  # noqa: S101 - nowhere else was offered
             return answer
+
+
+async def _marked(
+    runtime: Runtime, dialect: Dialect, tenant: Tenant, parsed: ParsedRequest
+) -> ParsedRequest:
+    if runtime.sentinels is None:
+        return parsed
+    return await runtime.sentinels.marked(dialect, parsed, tenant.id)
+
+
+async def _admit_marked(
+    runtime: Runtime,
+    backend: Backend,
+    tenant: Tenant,
+    marked: ParsedRequest,
+    parsed: ParsedRequest,
+    exchange: Exchange,
+) -> ParsedRequest:
+    """What is sent: the marked request, or the client's own where the marker alone is too much.
+
+    A prompt that fits is never refused for our marker, nor one that the engine's template would
+    render without it. Raises ``Rejection`` as ``_admit`` does.
+    """
+    desk = runtime.sentinels
+    if desk is not None and marked is not parsed:
+        try:
+            await _admit(backend, tenant, marked, exchange)
+            outcome = "not_countable" if isinstance(exchange.length, Unverifiable) else "placed"
+        except Rejection as refusal:
+            outcome = _for_the_marker(refusal)
+            if not outcome:
+                raise
+        desk.note(outcome)
+        if outcome == "placed":
+            return marked
+        exchange.length = None
+    await _admit(backend, tenant, parsed, exchange)
+    return parsed
+
+
+def _for_the_marker(refusal: Rejection) -> str:
+    """What became of a marker that may be the reason of a refusal; empty where it cannot be."""
+    if refusal.kind is Kind.NOT_COUNTABLE:
+        return "not_countable"
+    too_long = refusal.too_long
+    if too_long is not None and too_long.tokens <= too_long.limit + MOST_TOKENS:
+        return "no_room"
+    return ""
 
 
 async def _send(

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gateway.core import attestation, binding, completeness, latency, spotcheck
+from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.quarantine import State
 from gateway.dialects import prompts
 from gateway.dialects.base import AnswerReader
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
+from gateway.edge.sentinels import Hearing
 from gateway.edge.shadow import Shadow
 from gateway.types import (
     Action,
@@ -62,6 +63,7 @@ class Inspection:
         policy: CheckPolicy,
         actions: Actions,
         shadow: Shadow,
+        hearing: Hearing | None = None,
     ) -> None:
         self._request = request
         self._backend = backend
@@ -69,6 +71,7 @@ class Inspection:
         self._policy = policy
         self._actions = actions
         self._shadow = shadow
+        self.hearing = hearing
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
@@ -106,6 +109,19 @@ class Inspection:
         if not self._bound and response_id is not None:
             self._judge_binding(response_id)
 
+    @property
+    def alarmed(self) -> bool:
+        """Whether ``hear`` must be asked before anything more is released."""
+        return self.hearing is not None and self.hearing.alarmed
+
+    async def hear(self) -> bytes:
+        """Judge the sentinels just found; what may be released now, where none withholds it."""
+        if self.hearing is None:
+            return b""
+        for finding in await self.hearing.findings():
+            self.found(finding)
+        return await self.hearing.settle()
+
     # --- at the end ---------------------------------------------------------------------------
 
     def holds_end(self, reader: AnswerReader) -> bool:
@@ -139,6 +155,8 @@ class Inspection:
             await self._judge_usage(seen, withhold=False)
         if attestation.CHECK not in judged:
             await self._judge_cached(seen, withhold=False)
+        if self.hearing is not None and sentinel_check.CHECK not in judged:
+            self._exchange.checks.append(await self.hearing.verdict())
         self._learn(seen)
 
     # --- the checks ---------------------------------------------------------------------------

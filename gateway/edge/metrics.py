@@ -7,7 +7,7 @@ from types import MappingProxyType
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-from gateway.core import attestation, binding, completeness, latency, spotcheck
+from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.quarantine import State
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
@@ -20,7 +20,9 @@ CHECKS = (
     binding.CHECK,
     completeness.CHECK,
     attestation.CHECK,
+    sentinel_check.CHECK,
 )
+MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 DELIVERIES = ("delivered", "failed", "dropped")
 
@@ -84,6 +86,9 @@ class Metrics:
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
             "kind",
+        )
+        self.sentinel_markers = make.counter(
+            "poolgate_sentinel_markers", "Requests by what became of their marker", "outcome"
         )
         self.webhook = make.counter(
             "poolgate_webhook_deliveries",
@@ -172,6 +177,8 @@ class Metrics:
 
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
+        for marker in MARKERS:
+            self.sentinel_markers.labels(marker)
         for result in DELIVERIES:
             self.webhook.labels(result)
         for check in CHECKS:

@@ -43,12 +43,17 @@ class Passage:
     @property
     def streams(self) -> bool:
         """Whether the engine streams; it may not although it was asked to."""
-        return self.answer.status < 400 and self.answer.content_type.startswith(EVENT_STREAM)
+        return streams(self.answer)
 
     @property
     def since_sent(self) -> float:
         """Seconds since the request went to the engine."""
         return self.clock() - self.answer.sent_at
+
+
+def streams(answer: UpstreamAnswer) -> bool:
+    """Whether an answer is an event stream."""
+    return answer.status < 400 and answer.content_type.startswith(EVENT_STREAM)
 
 
 async def pass_whole(passage: Passage) -> web.Response:
@@ -60,6 +65,8 @@ async def pass_whole(passage: Passage) -> web.Response:
             await passage.inspection.first_byte(passage.since_sent)
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
+    if passage.inspection.alarmed:
+        parts.append(await passage.inspection.hear())
     if answer.status < 300:  # what an engine says of a redirect is not an answer
         await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
@@ -83,11 +90,15 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     try:
         async for chunk in _with_first(first, chunks):
             held += reader.receive(chunk)
+            if passage.inspection.alarmed:
+                held += await passage.inspection.hear()
             passage.inspection.identified(reader.response_id)
             if held and not passage.inspection.holds_end(reader):
                 await outlet.write(held)
                 held = b""
         held += reader.end()
+        if passage.inspection.alarmed:
+            held += await passage.inspection.hear()
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:

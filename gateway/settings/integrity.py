@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from gateway.settings.fields import Duration, Positive, SaltSecret, Share, Url
+from gateway.settings.fields import Bool, Duration, Positive, SaltSecret, Share, Url
 from gateway.settings.section import Section
+
+MOST_EPOCHS = 1000  # of which sentinels are in date: their table is made for every tenant
 
 
 class BindingCheck(Section):
@@ -37,6 +39,44 @@ class CachedTokensCheck(Section):
         default="flag",
         description="On a finding: record it, withhold the answer, or quarantine the backend too.",
     )
+
+
+class SentinelCheck(Section):
+    """A marker in each prompt that must surface in no other tenant's answer."""
+
+    place: Literal["system_end", "off"] = Field(
+        default="system_end",
+        description="Where it is put: at the end of the system message, which is added where "
+        "there is none. `off`: nowhere; answers are scanned for those of other gateways.",
+    )
+    constrained: Bool = Field(
+        default=False,
+        description="Put it also into requests whose answer is bound to a schema or grammar.",
+    )
+    scan: Share = Field(default=1.0, description="Share of the answers scanned.")
+    action: Literal["off", "flag", "block", "quarantine"] = Field(
+        default="block",
+        description="On another tenant's marker in an answer: neither place nor scan any, record "
+        "it, withhold the rest of the answer, or quarantine the backend too.",
+    )
+    epoch: Duration = Field(
+        default=86400.0,
+        ge=60,
+        description="How long a tenant keeps one marker. With each new one its prefixes are cold.",
+    )
+    lifetime: Duration = Field(
+        default=259200.0,
+        description="How long a prompt can lie in the engines' memory, caches on disk included. "
+        "Older markers do not count.",
+    )
+
+    @field_validator("lifetime")
+    @classmethod
+    def _in_reach_of_epochs(cls, lifetime: float, info: ValidationInfo) -> float:
+        epoch = info.data.get("epoch")
+        if epoch is not None and lifetime > epoch * MOST_EPOCHS:
+            raise ValueError(f"must not be longer than {MOST_EPOCHS} epochs")
+        return lifetime
 
 
 class Quarantine(Section):

@@ -39,6 +39,7 @@ from gateway.settings.integrity import (
     CachedTokensCheck,
     CompletenessCheck,
     Quarantine,
+    SentinelCheck,
     Webhook,
 )
 from gateway.settings.media import Media
@@ -223,16 +224,6 @@ class LatencyCheck(Section):
     )
 
 
-class SentinelCheck(Section):
-    """A marker in each prompt that must surface in no other answer."""
-
-    place: Literal["system_end"] = Field(default="system_end", description="Where it is put.")
-    scan: Share = Field(default=1.0, description="Share of the answers scanned.")
-    action: Literal["flag", "block", "quarantine"] = Field(
-        default="block", description="On a finding."
-    )
-
-
 class FingerprintsCheck(Section):
     """Answers compared with what other tenants recently sent."""
 
@@ -261,13 +252,28 @@ class Integrity(Section):
     cached_tokens: CachedTokensCheck = Field(
         default=CachedTokensCheck(), description="Cached tokens nobody could have cached."
     )
-    sentinel: SentinelCheck | None = Field(default=None, description="Not in this version.")
+    sentinel: SentinelCheck | None = Field(
+        default=None,
+        description="A marker in each prompt that must surface in no other tenant's answer. "
+        "Without it, none is placed or looked for: docs/sentinels.md.",
+    )
     fingerprints: FingerprintsCheck | None = Field(default=None, description="Not in this version.")
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
     webhook: Webhook | None = Field(
         default=None, description="Where incidents are sent, besides the log."
+    )
+    secret: SaltSecret | None = Field(
+        default=None,
+        description="Key of the sentinels, 16 characters or more; the same on every gateway in "
+        "front of the same engines. Without one it is random at each start, and no other gateway "
+        "knows these sentinels.",
+    )
+    old_secrets: tuple[SaltSecret, ...] = Field(
+        default=(),
+        description="Earlier values of `secret`, whose sentinels still count. Keep one for "
+        "`sentinel.lifetime` after it was replaced.",
     )
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 INACTIVE: Mapping[str, str] = MappingProxyType(
     {
-        "integrity.sentinel": "sentinels are not in this version: no marker is placed or scanned",
         "integrity.fingerprints": "fingerprints are not in this version: none are kept or compared",
     }
 )
