@@ -66,6 +66,8 @@ class SentinelReader:
             return self._collect(out)
         if not out:
             return b""
+        if not self._splitter.holds and (released := self._moulded(out)) is not None:
+            return released
         events = self._splitter.receive(out)
         if len(events) == 1:
             return self._event(events[0])
@@ -139,10 +141,9 @@ class SentinelReader:
 
     def _event(self, event: sse.Event) -> bytes:
         raw, oversized = event
+        if (released := self._moulded(raw)) is not None:
+            return released
         self._count += 1
-        for mould in self._moulds:
-            if (text := mould.text(raw)) is not None:
-                return self._of_mould(mould, raw, text)
         held = Held(raw, is_event=True)
         self._queue.append(held)
         data = b"" if oversized else sse.data_of(raw)
@@ -156,11 +157,19 @@ class SentinelReader:
             self.gap = "not_json"
         return self._release()
 
+    def _moulded(self, raw: bytes) -> bytes | None:
+        """What is released at an event of a known mould; None where it is none."""
+        for mould in self._moulds:
+            if (text := mould.text(raw)) is not None:
+                return self._of_mould(mould, raw, text)
+        return None
+
     def _of_mould(self, mould: Mould, raw: bytes, text: str) -> bytes:
         channel = mould.channel
         scanner = channel.scanner
         start = scanner.end
         found = scanner.feed(text)
+        self._count += 1
         channel.last = self._count
         if not found and not self._queue and scanner.open_from is None:
             channel.spans = ()

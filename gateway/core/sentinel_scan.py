@@ -74,12 +74,31 @@ class Scanner:
 
     def feed(self, text: str) -> list[Found]:
         """The sentinels that ``text`` completes."""
+        if self._is_next_word(text):
+            return []
         if len(text) < _BLOCK:
             return self._read_through(text)
         found: list[Found] = []
         for start in range(0, len(text), _BLOCK):
             found += self._skim(text[start : start + _BLOCK])
         return found
+
+    def _is_next_word(self, text: str) -> bool:
+        """Whether it was a space and a word after an unlisted one: most tokens, for less work."""
+        word = text[1:]
+        if (
+            self._run
+            or self._tail
+            or not (text[:1] == " " and word.isascii() and word.isalpha())
+            or self._word in self._numbers
+        ):
+            return False
+        self._at = self.end + 1
+        self.end += len(text)
+        word = word.lower()
+        self._word = word[: LONGEST + 1]
+        self.open_from = self._at if self._numbers.get(word) in self._first else None
+        return True
 
     def _skim(self, text: str) -> list[Found]:
         """As ``feed``; the middle is skipped where no five listed words stand in a row there.

@@ -56,6 +56,11 @@ class Splitter:
             events += self._let_go()
         return events
 
+    @property
+    def holds(self) -> bool:
+        """Whether the next bytes continue an event."""
+        return bool(self._held) or self._inside_oversized
+
     def end(self) -> list[Event]:
         """What is left when no more bytes come: at most one event, which may be unfinished."""
         rest = bytes(self._held)
