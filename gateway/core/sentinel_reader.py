@@ -62,6 +62,9 @@ class SentinelReader:
     def receive(self, chunk: bytes) -> bytes:
         """Take a chunk; return what may go to the client now."""
         out = self._inner.receive(chunk)
+        if self.alarms:  # nobody settled them, so nobody waits for more
+            self._queue.clear()
+            return b""
         if self._splitter is None:
             return self._collect(out)
         if not out:

@@ -42,8 +42,10 @@ def end_system_member(
     """``text`` at the end of the top-level member that is the system message, or as that member.
 
     ``kind`` is the type of a text part where the message is a list of them. None where it is
-    neither a string nor a list.
+    neither a string nor a list, or where the engine runs something else than the chat.
     """
+    if not isinstance(request.prompt, ChatPrompt):
+        return None
     given = request.body.get(name)
     if given is None:
         alone = text.lstrip()
@@ -60,6 +62,8 @@ def end_system_turn(
     request: ParsedRequest, name: str, text: str, kind: str
 ) -> ParsedRequest | None:
     """The same for a list of turns whose first may be the system's; a new first one, if not."""
+    if not isinstance(request.prompt, ChatPrompt):
+        return None
     turns = request.body[name]
     if not has_system_turn(turns):
         turn = {"role": "system", "content": text.lstrip()}

@@ -93,6 +93,7 @@ class Hearing:
         self._now = now
         self._reader: SentinelReader | None = None
         self._quoted: frozenset[Numbers] | None = None
+        self._told: set[Numbers] = set()
         self._watch = Watch(
             lambda numbers: desk.sentinels.read(numbers, tenant, now),
             desk.sentinels.first_words(now),
@@ -114,15 +115,14 @@ class Hearing:
 
     async def findings(self) -> list[Finding]:
         """The alarms that the request's own prompt does not explain."""
-        quoted = await self._quotations()
-        alarms = self._reader.alarms if self._reader is not None else []
-        # One sentinel in text and logprobs, or in several choices, is one finding.
-        foreign = {
-            alarm.found.sighting.numbers: alarm
-            for alarm in reversed(alarms)
-            if alarm.found.sighting.numbers not in quoted
-        }
-        return [self._finding(alarm) for alarm in foreign.values()]
+        explained = await self._quotations()
+        found = []
+        for alarm in self._reader.alarms if self._reader is not None else ():
+            numbers = alarm.found.sighting.numbers
+            if numbers not in explained and numbers not in self._told:
+                self._told.add(numbers)  # in several choices, or again: one finding
+                found.append(self._finding(alarm))
+        return found
 
     async def settle(self) -> bytes:
         """Go on after the findings: what may go to the client now, foreign sentinels cut out."""
@@ -133,6 +133,8 @@ class Hearing:
         """Where there was no finding: what the whole answer showed."""
         if self._reader is None:
             return judge_rest("encoded", None)
+        if self._reader.alarms:  # the client had gone when it was found
+            return judge_rest("not_judged", None)
         return judge_rest(self._reader.gap, await self._partial(self._reader.runs()))
 
     async def _partial(self, runs: frozenset[Numbers]) -> Partial | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
 from gateway.settings.queue import Queue
@@ -209,6 +210,8 @@ def _checks(settings: Settings) -> Iterator[str]:
     yield f"an answer of another request: {_FOUND[integrity.binding.action]}"
     yield f"a success that is empty or cannot be: {_FOUND[integrity.completeness.action]}"
     yield f"cached tokens of text never sent: {_FOUND[integrity.cached_tokens.action]}"
+    if integrity.sentinel is not None and integrity.sentinel.action != "off":
+        yield from _sentinels(integrity.sentinel, kept=integrity.secret is not None)
     quarantine = integrity.quarantine
     yield (
         f"a backend under suspicion gets prompts up to {quarantine.suspect_floor} tokens; at most "
@@ -216,6 +219,21 @@ def _checks(settings: Settings) -> Iterator[str]:
     )
     if integrity.webhook is not None:
         yield f"incidents are sent to {integrity.webhook.url}"
+
+
+def _sentinels(check: SentinelCheck, *, kept: bool) -> Iterator[str]:
+    yield (
+        f"another tenant's marker, looked for in {check.scan * 100:.4g} % of the answers: "
+        f"{_FOUND[check.action]}"
+    )
+    if check.place == "off":
+        yield "markers are NOT placed"
+        return
+    where = "the system message" + (", answers bound to a schema included" * check.constrained)
+    secret = "keyed by your secret" if kept else "keyed by a secret that is new at each start"
+    yield (
+        f"each tenant's marker ends {where}; a new one every {duration_text(check.epoch)}, {secret}"
+    )
 
 
 def _store(limits: Limits) -> str:

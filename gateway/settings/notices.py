@@ -35,6 +35,8 @@ def notices(settings: Settings) -> Iterator[str]:
     for path, reason in inactive.items():
         if _written(settings, path.split(".")):
             yield f"{path} is not active: {reason}"
+    if settings.integrity.sentinel is not None and len(settings.tenants) == 1:
+        yield "integrity.sentinel is of little use: there is only one tenant"
     followed = {tenant.policy for tenant in settings.tenants}
     for name in settings.policies:
         if name not in followed:

@@ -46,7 +46,7 @@ def test_it_is_found_in_any_dress(text):
     [
         "x" + BOB,
         BOB.replace(" ", ""),
-        " ".join(WORDS[:4] + ["and"] + WORDS[4:]),
+        " ".join([*WORDS[:4], "and", *WORDS[4:]]),
         " ".join(WORDS[:4]) + "." * (LONGEST_GAP + 1) + " ".join(WORDS[4:]),
         " ".join(WORDS[:4]) + " 中 " + " ".join(WORDS[4:]),
         " ".join(reversed(WORDS)),

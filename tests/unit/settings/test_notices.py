@@ -13,7 +13,6 @@ DEFAULTS: dict[str, Any] = {
     "limits.when_store_fails": "refuse",
     "limits.timeout": "100ms",
     "limits.lease": "30s",
-    "integrity.sentinel": {},
     "integrity.fingerprints": {},
 }
 
@@ -52,6 +51,16 @@ def test_defaults_that_are_not_written_are_not_told() -> None:
 
 def test_all_at_once_in_order() -> None:
     assert [line.split()[0] for line in notices_of(*reversed(EVERY))] == list(EVERY)
+
+
+def test_a_marker_that_nobody_else_could_see_is_told() -> None:
+    integrity = {"sentinel": {}}
+    one = parse({"backends": BACKENDS, "integrity": integrity}, NoSecrets())
+    assert [line.split()[0] for line in one.notices] == ["integrity.sentinel"]
+
+    keys = [{"id": name, "key_sha256": [name * 64]} for name in "ab"]
+    two = parse({"backends": BACKENDS, "integrity": integrity, "tenants": keys}, NoSecrets())
+    assert two.notices == ()
 
 
 def test_null_is_as_good_as_not_written() -> None:
