@@ -127,7 +127,7 @@ def content(stream):
             lambda sent: sent["messages"][0]["content"][-1],
         ),
         (RESPONSES, {"model": "m", "input": "hello"}, lambda sent: sent),
-        (RESPONSES, {"model": "m", "input": "hello", "instructions": "Be kind."}, lambda sent: sent),
+        (RESPONSES, {"model": "m", "input": "hello", "instructions": "Kind."}, lambda sent: sent),
         (
             RESPONSES,
             {"model": "m", "input": [{"role": "system", "content": "Be kind."}]},
@@ -163,7 +163,7 @@ async def test_the_tenants_sentinel_ends_the_system_message(path, body, find):
 async def test_every_other_byte_of_the_request_survives():
     raw = (
         b'{ "model" : "m", "messages":[{"content":"Be k\\u0069nd.\\/" , "role":"system","x":1.0e2},'
-        b'{"role":"user","content":"\\ud83d\\ude00 hello", "odd" : null}], "max_tokens":4, "y":0.10}'
+        b'{"role":"user","content":"\\ud83d\\ude00 hi", "odd" : null}], "max_tokens":4, "y":0.10}'
     )
     async with gateway() as (engine, app):
         await ask(app, raw)

@@ -210,12 +210,16 @@ WHOLE = {
         ],
     },
     "openai_completions": lambda text: {"id": "c", "choices": [{"index": 0, "text": text}]},
-    "anthropic_messages": lambda text: {"type": "message", "content": [{"type": "text", "text": text}]},
+    "anthropic_messages": lambda text: {
+        "type": "message", "content": [{"type": "text", "text": text}],
+    },
     "openai_responses": lambda text: {
         "id": "r", "status": "completed", "instructions": None,
         "output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}],
     },
-    "sglang_generate": lambda text: [{"text": "a", "meta_info": {}}, {"text": text, "meta_info": {}}],
+    "sglang_generate": lambda text: [
+        {"text": "a", "meta_info": {}}, {"text": text, "meta_info": {}},
+    ],
 }  # fmt: skip
 
 
