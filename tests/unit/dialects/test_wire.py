@@ -146,3 +146,42 @@ def test_lenient_reading_takes_only_what_was_asked_for():
     assert wire.decode_lenient(b'[{"a":1}]', ("a",)) == [{"a": 1}]
     for broken in (b"", b'{"a":1', b"<html>", b"\xff", b"[" * 100_000):
         assert wire.decode_lenient(broken, ("a",)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "edited"),
+    [
+        ((), b"0"),
+        (("a",), b'{"a":0,"b":[ 1 ,{"c":2.50}]}'),
+        (("b", 0), b'{"a":"\\u0041","b":[0,{"c":2.50}]}'),
+        (("b", 1, "c"), b'{"a":"\\u0041","b":[1,{"c":0}]}'),
+    ],
+)
+def test_a_value_deep_inside_is_edited_alone(path, edited):
+    raw = b'{ "a":"\\u0041" , "b":[ 1 ,{"c":2.50}]}'
+
+    assert bytes(wire.edit_at(raw, path, lambda _: wire.encode(0))) == edited
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "error"),
+    [
+        (b"{", ("a",), msgspec.DecodeError),
+        (b'{"a":1}', ("b",), KeyError),
+        (b"[1]", (1,), IndexError),
+        (b"[1]", ("a",), msgspec.DecodeError),
+    ],
+)
+def test_a_place_that_is_not_there_cannot_be_edited(raw, path, error):
+    with pytest.raises(error):
+        wire.edit_at(raw, path, lambda raw: raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [(b'{"a":[NaN]}', True), (b'"\\ud800"', "\ud800"), (b"[1,", None), (b"\xff", None)],
+)
+def test_an_engines_json_is_read_whole_and_leniently(raw, value):
+    found = wire.decode_any(raw)
+
+    assert bool(found["a"]) if value is True else found == value
