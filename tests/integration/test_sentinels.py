@@ -16,7 +16,7 @@ from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.core.lexicon import lexicon
 from gateway.core.sentinel import Sentinels
 from gateway.edge.sentinels import PREAMBLE
-from gateway.simulate import INSTANT, SimulateSettings
+from gateway.simulate import INSTANT, Faults, SimulateSettings
 from integration.conftest import gateway_and_engine, gateway_for
 from sentinels import normal
 
@@ -453,3 +453,30 @@ async def test_after_a_rotation_both_secrets_count():
 
     assert status == 502
     assert ANN not in engine.received[0].body.decode()
+
+
+async def test_the_incident_shows_in_the_marker():
+    """Prompts over the prefill pool, answered from pages that still hold others' prompts."""
+    sim = SimulateSettings(
+        timing=INSTANT,
+        context=16_384,
+        prefill_pool=1_024,
+        decode_pool=3_072,
+        page_size=16,
+        prefix_cache=False,
+        faults=Faults(to_finish=True, server_info=True),
+        mean_answer=400.0,
+    )
+    long = {**HELLO, "messages": [{"role": "user", "content": "word " * 650}]}
+    withheld = 0
+    async with gateway_and_engine(sim, **options()) as live:
+        for turn in range(30):
+            for _ in range(12):
+                assert (await ask(live.app, {**HELLO, "max_tokens": 4}, tenant="bob"))[0] == 200
+            status, seen = await ask(live.app, {**long, "stream": turn % 2 == 0})
+            withheld += b"response_withheld" in seen
+            assert normal(BOB) not in normal(seen.decode())
+        leaked = sum(truth.leaked for truth in live.engine.truths.values())
+
+        assert 0 < sample(live.app, "poolgate_checks_total", check="sentinel", verdict="leak")
+        assert 0 < withheld <= leaked
