@@ -222,6 +222,39 @@ class CheckResult:
     suspect: bool = False
 
 
+class Evidence(StrEnum):
+    """How much a finding proves of a leak (research/detection.md 4)."""
+
+    CERTAIN = "certain"
+    STRONG = "strong"
+    WEAK = "weak"
+
+
+class Action(StrEnum):
+    """What a finding does: be recorded; withhold the answer too; and move the backend's standing."""
+
+    FLAG = "flag"
+    BLOCK = "block"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check's result that asks for something to be done.
+
+    ``forgeable``: tenants, alone or two together, could bring it about. ``source`` is the tenant
+    whose text it is, where known; only a keyed hash of it is recorded. ``numbers`` are lengths,
+    positions, key ids: never text.
+    """
+
+    result: CheckResult
+    evidence: Evidence
+    action: Action
+    forgeable: bool = False
+    source: str | None = None
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
 # --- template input ---------------------------------------------------------------------------
 
 
