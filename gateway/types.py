@@ -231,7 +231,7 @@ class Evidence(StrEnum):
 
 
 class Action(StrEnum):
-    """What a finding does: be recorded; withhold the answer too; and move the backend's standing."""
+    """What a finding does: is recorded; withholds the answer too; moves the backend's standing."""
 
     FLAG = "flag"
     BLOCK = "block"

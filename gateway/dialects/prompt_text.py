@@ -45,17 +45,27 @@ def is_readable(request: ParsedRequest) -> bool:
 def prompt_text(body: Mapping[str, Any]) -> Iterator[Said]:
     """The prompt's texts in order, however deeply they are nested."""
     for member in PROMPT_MEMBERS:
-        is_schema = member in _SCHEMAS
-        left: list[tuple[Any, bool]] = [(body.get(member), False)]
-        while left:
-            value, by_model = left.pop()
-            if isinstance(value, str):
-                yield Said(value, by_model)
-            elif isinstance(value, list):
-                left += [(item, by_model) for item in reversed(value)]
-            elif isinstance(value, dict):
-                by_model = by_model or _is_by_model(value)
-                left += [(part, by_model) for part in _parts(value, schema=is_schema)]
+        yield from _said(body.get(member), schema=member in _SCHEMAS)
+
+
+def all_text(body: Mapping[str, Any]) -> Iterator[str]:
+    """The prompt's texts, and then all else that a request says: whatever is not foreign to it."""
+    yield from (said.text for said in prompt_text(body))
+    others = {name: value for name, value in body.items() if name not in PROMPT_MEMBERS}
+    yield from (said.text for said in _said(others, schema=True))
+
+
+def _said(root: Any, *, schema: bool) -> Iterator[Said]:
+    left: list[tuple[Any, bool]] = [(root, False)]
+    while left:
+        value, by_model = left.pop()
+        if isinstance(value, str):
+            yield Said(value, by_model)
+        elif isinstance(value, list):
+            left += [(item, by_model) for item in reversed(value)]
+        elif isinstance(value, dict):
+            by_model = by_model or _is_by_model(value)
+            left += [(part, by_model) for part in _parts(value, schema=schema)]
 
 
 def _is_by_model(item: Mapping[str, Any]) -> bool:

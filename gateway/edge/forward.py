@@ -17,12 +17,14 @@ from gateway.edge import relay
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
+from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.inspection import CheckPolicy, Inspection
 from gateway.edge.probing import join
 from gateway.edge.record import Recorder
 from gateway.edge.shadow import Later, Shadow, prefix_of
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
+from gateway.edge.watch import Watch
 from gateway.errors import Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
 
@@ -54,6 +56,7 @@ class Forwarder:
         clock: Callable[[], float],
         checks: CheckPolicy,
         prefix_secret: bytes,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self._upstream = upstream
         self._recorder = recorder
@@ -62,13 +65,17 @@ class Forwarder:
         self._clock = clock
         self._checks = checks
         self._prefix_secret = prefix_secret
+        self._fingerprints = fingerprints
 
     async def forward(self, call: Call) -> web.StreamResponse:
         """The engine's answer, inspected. Raises ``Rejection`` where there is none to give."""
         exchange, backend = call.exchange, call.backend
-        shadow = self._shadow(call)
+        watch = None
+        if self._fingerprints is not None:
+            watch = self._fingerprints.watch(backend, call.parsed, call.tenant)
+        shadow = self._shadow(call, watch)
         inspection = Inspection(
-            call.parsed, backend, exchange, self._checks, self._recorder, shadow
+            call.parsed, backend, exchange, self._checks, self._recorder, shadow, watch
         )
         backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
@@ -79,11 +86,11 @@ class Forwarder:
             backend.in_flight -= 1
             await self._conclude(exchange, inspection)
 
-    def _shadow(self, call: Call) -> Shadow:
+    def _shadow(self, call: Call, watch: Watch | None) -> Shadow:
         """What the checks will need and admission did not."""
         backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
         if not isinstance(length, Counted | Bounded):
-            return Shadow()
+            return Shadow(watch=watch)
         spawn = self._tasks.spawn
         count = new_share = None
         if isinstance(length, Bounded):
@@ -92,7 +99,7 @@ class Forwarder:
             )
         if self._checks.latency != "off" and backend.prefill.teaches(length.total):
             new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
-        return Shadow(count, new_share)
+        return Shadow(count, new_share, watch)
 
     async def _new_share(self, call: Call) -> float:
         """The share of the prompt's bytes that no earlier prompt of the tenant began with."""

@@ -10,12 +10,15 @@ from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
 from gateway.edge.record import Recorder
 from gateway.edge.shadow import Shadow
+from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import (
+    Action,
     Bounded,
     CheckResult,
     Counted,
     Ending,
+    Finding,
     Observation,
     ParsedRequest,
     PromptLength,
@@ -47,6 +50,7 @@ class Inspection:
         policy: CheckPolicy,
         recorder: Recorder,
         shadow: Shadow,
+        watch: Watch | None = None,
     ) -> None:
         self._request = request
         self._backend = backend
@@ -54,9 +58,18 @@ class Inspection:
         self._policy = policy
         self._recorder = recorder
         self._shadow = shadow
+        self._watch = watch
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
+
+    def found(self, finding: Finding, *, withhold: bool = True) -> None:
+        """The one way a finding takes effect: noted, acted upon as it asks.
+
+        ``withhold`` is False where nothing of the answer is left to withhold.
+        """
+        self._exchange.checks.append(finding.result)
+        self._act(finding.result, withhold=withhold and finding.action is not Action.FLAG)
 
     async def first_byte(self, ttft: float) -> None:
         """Physics, before anything is released."""
@@ -67,6 +80,24 @@ class Inspection:
         self._exchange.checks.append(result)
         if result.suspect:
             self._act(result, withhold=self._policy.latency == "hold")
+
+    async def hear_events(self, released: bytes) -> None:
+        """Whole events of a stream that are about to go out."""
+        if self._watch is not None and released:
+            self._take(await self._watch.hear_events(released))
+
+    async def hear_body(self, body: bytes) -> None:
+        """A whole answer that is about to go out."""
+        if self._watch is not None:
+            self._take(await self._watch.hear_body(body))
+
+    def _take(self, finding: Finding | None) -> None:
+        if finding is not None:
+            self.found(finding)
+
+    def holds(self, reader: AnswerReader) -> bool:
+        """Whether what a stream brought last must wait for what comes next."""
+        return self.holds_end(reader) or (self._watch is not None and self._watch.holding)
 
     def holds_end(self, reader: AnswerReader) -> bool:
         """Whether a stream that has just ended must wait for the judgement of its usage."""
@@ -90,7 +121,15 @@ class Inspection:
         await self._length()
         if not any(check.check == spotcheck.CHECK for check in self._exchange.checks):
             await self._judge_usage(seen, withhold=False)
+        await self._conclude_watch(seen)
         self._learn(seen)
+
+    async def _conclude_watch(self, seen: Observation) -> None:
+        told = await self._watch.conclude(seen) if self._watch is not None else None
+        if isinstance(told, Finding):
+            self.found(told, withhold=False)
+        elif told is not None:
+            self._exchange.checks.append(told)
 
     async def _judge_usage(self, seen: Observation, *, withhold: bool) -> None:
         if not self._sampled:

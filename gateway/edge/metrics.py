@@ -6,11 +6,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import latency, spotcheck
+from gateway.core.fingerprint import verdict as fingerprints
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
 # A counter that appears at 1 hides its first event from increase(): these appear at 0.
-CHECKS = (spotcheck.CHECK, spotcheck.BOUND, latency.CHECK)
+CHECKS = (spotcheck.CHECK, spotcheck.BOUND, latency.CHECK, fingerprints.CHECK)
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -66,6 +67,12 @@ class Metrics:
         )
         self.suspects = make.counter(
             "poolgate_suspect_answers", "Findings no tolerance explains", "check", "backend"
+        )
+        self.fingerprint_findings = make.counter(
+            "poolgate_fingerprint_findings",
+            "Answers that hold other tenants' text, by the strongest there was",
+            "backend",
+            "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
         self.backend_state = make.gauge(

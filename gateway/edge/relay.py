@@ -60,9 +60,11 @@ async def pass_whole(passage: Passage) -> web.Response:
             await passage.inspection.first_byte(passage.since_sent)
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
+    body = b"".join(parts)
+    if answer.status < 400:
+        await passage.inspection.hear_body(body)
     await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
-    body = b"".join(parts)
     passage.exchange.bytes_out = len(body)
     return web.Response(status=answer.status, headers=passage.headers, body=body)
 
@@ -84,12 +86,16 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     held = b""
     try:
         async for chunk in _with_first(first, chunks):
-            held += reader.receive(chunk)
-            if held and not passage.inspection.holds_end(reader):
+            ready = reader.receive(chunk)
+            await passage.inspection.hear_events(ready)
+            held += ready
+            if held and not passage.inspection.holds(reader):
                 await _to_client(response.write(held))
                 exchange.bytes_out += len(held)
                 held = b""
-        held += reader.end()
+        rest = reader.end()
+        await passage.inspection.hear_events(rest)
+        held += rest
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:

@@ -18,6 +18,7 @@ from gateway.settings.fields import (
     Duration,
     DurationOrZero,
     Factor,
+    FilePath,
     Margin,
     ModelPattern,
     Name,
@@ -238,6 +239,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
+        default=(),
+        description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "
+        "tools many tenants use. What they hold is no finding.",
+    )
 
 
 class Quarantine(Section):
@@ -257,8 +263,16 @@ class Integrity(Section):
         default=None, description="Not in this version."
     )
     sentinel: SentinelCheck | None = Field(default=None, description="Not in this version.")
-    fingerprints: FingerprintsCheck | None = Field(default=None, description="Not in this version.")
+    fingerprints: FingerprintsCheck | None = Field(
+        default=None,
+        description="Other tenants' text in answers. Where it is not written, nothing is kept.",
+    )
     quarantine: Quarantine | None = Field(default=None, description="Not in this version.")
+    secret: SaltSecret | None = Field(
+        default=None,
+        description="Key of what these checks keep and write, 16 characters or more. Without one "
+        "it is random in each process.",
+    )
 
 
 class Body(Section):

@@ -19,7 +19,6 @@ INACTIVE: Mapping[str, str] = MappingProxyType(
     {
         "integrity.cached_tokens": "the check of cached tokens is not in this version",
         "integrity.sentinel": "sentinels are not in this version: no marker is placed or scanned",
-        "integrity.fingerprints": "fingerprints are not in this version: none are kept or compared",
         "integrity.quarantine": "quarantine is not in this version: no backend is taken out",
     }
 )

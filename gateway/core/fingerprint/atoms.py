@@ -9,12 +9,13 @@ and releases look the same until a second tenant has sent them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
 import numpy as np
 
+from gateway.core.fingerprint.index import Index
 from gateway.core.fingerprint.shingles import Hashes
 
 LEAST_CHARS: Final = 12
@@ -24,6 +25,7 @@ _LEAST_LETTERS: Final = 2
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_%+@-]|\.(?=[A-Za-z0-9])){11,127}")
 _HINT: Final = re.compile(r"[0-9@]")
 _IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?: [A-Z0-9]{4}){3,7}(?: [A-Z0-9]{1,3})?\b")
+_ENOUGH: Final = 512  # characters of an answer that are searched at a time
 _STEP: Final = 2**14  # characters: a search keeps the interpreter's lock
 _MAIL: Final = re.compile(r"[^@]+@[^@]+\.[A-Za-z]{2,}")
 
@@ -34,7 +36,40 @@ def atoms(key: bytes, texts: Iterable[str]) -> Hashes:
     return np.array(sorted(found), np.uint64)
 
 
-def whole_words(text: str) -> tuple[str, str]:
+class AtomMatcher:
+    """Finds other tenants' atoms in one answer. ``tenant`` is the number of who gets it."""
+
+    def __init__(self, key: bytes, index: Index, tenant: int) -> None:
+        self._key = key
+        self._index = index
+        self._tenant = tenant
+        self._held: dict[Hashable, str] = {}
+        self._foreign: set[int] = set()
+
+    def feed(self, channel: Hashable, text: str) -> None:
+        """The next piece of a channel's text, cut anywhere."""
+        held = self._held.get(channel, "") + text
+        if len(held) >= _ENOUGH:
+            whole, held = _whole_words(held)
+            self._look(whole)
+        self._held[channel] = held
+
+    def finish(self, channel: Hashable) -> None:
+        """The channel's text is over."""
+        self._look(self._held.pop(channel, ""))
+
+    def end(self) -> Hashes:
+        """The answer is over: the foreign atoms in it, which the own prompt may hold as well."""
+        for channel in tuple(self._held):
+            self.finish(channel)
+        return np.array(sorted(self._foreign), np.uint64)
+
+    def _look(self, text: str) -> None:
+        hits = self._index.hits(atoms(self._key, [text]), 0, self._tenant)
+        self._foreign.update(hit.hash for hit in hits)
+
+
+def _whole_words(text: str) -> tuple[str, str]:
     """A text that still grows: what of it can be searched, and the word at its end that cannot."""
     end = max(text.rfind(" "), text.rfind("\n"))
     if end < 0 and len(text) > MOST_CHARS:
@@ -46,7 +81,7 @@ def _parts(text: str) -> Iterator[str]:
     """A text in parts that take a millisecond, cut between words."""
     rest = ""
     for start in range(0, len(text), _STEP):
-        part, rest = whole_words(rest + text[start : start + _STEP])
+        part, rest = _whole_words(rest + text[start : start + _STEP])
         yield part
     yield rest
 

@@ -35,7 +35,7 @@ class Thresholds:
     """
 
     weak: int = 96
-    pair: int = 96
+    pair: int = 80
     strong: int = 112
     answer: int = 256
 

@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from gateway.core.fingerprint.atoms import atoms, whole_words
+from gateway.core.fingerprint.atoms import AtomMatcher, atoms
+from gateway.core.fingerprint.index import Index, Kind
 
 KEY = b"k" * 32
 
@@ -49,10 +50,29 @@ def test_an_atom_across_two_parts_of_a_long_text_is_found():
         assert found(text, like=secret)
 
 
-def test_whole_words():
-    assert whole_words("one two thr") == ("one two ", "thr")
-    assert whole_words("unfinished") == ("", "unfinished")
-    assert whole_words("x" * 200) == ("x" * 200, "")
+def index_with(text, tenant=1):
+    index = Index(1_000)
+    for _ in index.add(tenant, Kind.PROMPT, atoms(KEY, [text])):
+        pass
+    return index
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_an_answers_atoms_are_found_however_it_is_cut(step):
+    index = index_with("VIN 1HGCM82633A004352, key sk-proj-a8F3kL9x2Qw0")
+    answer = (
+        "Sure. " * 200 + "The VIN is 1HGCM82633A004352. " + "Right. " * 90 + "sk-proj-a8F3kL9x2Qw0"
+    )
+    matcher = AtomMatcher(KEY, index, tenant=2)
+    for start in range(0, len(answer), step):
+        matcher.feed("content", answer[start : start + step])
+    assert len(matcher.end()) == 2
+
+
+def test_ones_own_atoms_are_none():
+    matcher = AtomMatcher(KEY, index_with("1HGCM82633A004352", tenant=2), tenant=2)
+    matcher.feed("content", "It is 1HGCM82633A004352.")
+    assert len(matcher.end()) == 0
 
 
 def test_a_crafted_text_takes_no_longer_than_others():

@@ -143,5 +143,20 @@ def test_channels_beyond_the_bound_are_not_watched_and_it_says_so():
     for channel in range(MOST_CHANNELS):
         matcher.feed(channel, "x")
     assert matcher.complete
+    matcher.finish(0)
     matcher.feed("one more", "x")
+    assert matcher.complete
+    matcher.feed("too many", "x")
     assert not matcher.complete
+
+
+def test_a_finished_channel_keeps_its_runs():
+    matcher = Matcher(SCHEME, index_of((A, SECRET)), B)
+    for part in range(3):
+        matcher.feed(part, SECRET)
+        matcher.finish(part)
+    matcher.settle(NOTHING)
+    assert matcher.strength is Strength.STRONG
+    assert not matcher.holding
+    matcher.finish("never fed")
+    assert matcher.longest.length > 200
