@@ -72,6 +72,13 @@ def manual_pages() -> Mapping[str, str]:
     return pages
 
 
+def licences() -> list[str]:
+    """The licence texts of what is installed: what an operator would declare to be public."""
+    places = Path(sysconfig.get_path("purelib")).glob("*.dist-info/**/*")
+    named = (path for path in sorted(places) if path.name.upper().startswith(("LICEN", "COPYING")))
+    return [path.read_text("utf-8", "replace") for path in named if path.is_file()]
+
+
 def chunks(text: str, size: int) -> Iterator[str]:
     """The text in pieces of ``size`` characters, as if each were an answer."""
     for start in range(0, len(text) - size // 2, size):

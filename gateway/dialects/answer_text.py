@@ -7,7 +7,7 @@ the client reads at that moment.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,10 +59,19 @@ class AnswerText:
         value = _decoded(body)
         if value is None:
             self.complete = False
-        return [Heard(None, piece.text, piece.tokenwise) for piece in pieces_of_body(value)]
+        return [
+            Heard(None, each.text, each.tokenwise) for each in self._pieces(pieces_of_body, value)
+        ]
+
+    def _pieces(self, pieces_of: Callable[[Any], list[Piece]], value: Any) -> list[Piece]:
+        try:
+            return pieces_of(value)
+        except RecursionError:
+            self.complete = False
+            return []
 
     def _event(self, value: Any) -> Iterator[Heard]:
-        for piece in pieces_of_event(value):
+        for piece in self._pieces(pieces_of_event, value):
             copy = piece.key is None or piece.tokenwise
             text = self._fresh(piece) if self._cumulative and not copy else piece.text
             if text:

@@ -24,7 +24,7 @@ from gateway.core.fingerprint.normal import normal_slices
 Hashes = NDArray[np.uint64]
 
 WINDOW: Final = 64  # bytes of normal text under one hash
-SPAN: Final = 24  # windows of which one is kept, at least
+SPAN: Final = 20  # windows of which one is kept, at least
 BYTES_PER_TOKEN: Final = 4  # of normal text, about: English has more, code fewer
 OVERLAP: Final = WINDOW + SPAN - 2  # bytes by which slices overlap, so that no span is missed
 
