@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from gateway.core.fingerprint.atoms import AtomMatcher, atoms
 from gateway.core.fingerprint.index import Kind
 from gateway.core.fingerprint.matcher import Matcher
 from gateway.core.fingerprint.normal import SLICE_CHARS
-from gateway.core.fingerprint.shingles import KnownText, sample
+from gateway.core.fingerprint.shingles import Hashes, KnownText, sample
 from gateway.core.fingerprint.verdict import CHECK, Strength
 from gateway.core.tenants import Tenant
 from gateway.dialects.answer_text import AnswerText, Heard
@@ -80,16 +80,24 @@ class Watch:
         self._begun = True
 
     async def _remember_prompt(self) -> None:
-        said = list(prompt_text(self._request.body))
-        for kind, by_model in ((Kind.PROMPT, False), (Kind.ANSWER, True)):
-            await self._remember(kind, [each.text for each in said if each.by_model == by_model])
+        def said(*, by_model: bool) -> list[str]:
+            return [
+                each.text for each in prompt_text(self._request.body) if each.by_model == by_model
+            ]
 
-    async def _remember(self, kind: Kind, texts: Sequence[str]) -> None:
+        size = len(self._request.raw)
+        await self._remember(Kind.PROMPT, size, lambda: said(by_model=False))
+        await self._remember(Kind.ANSWER, size, lambda: said(by_model=True))
+
+    async def _remember(self, kind: Kind, size: int, texts: Callable[[], Sequence[str]]) -> None:
+        """Remember ``texts``, which are of about ``size`` characters."""
         memories = self._shared.memories
-        windows, words = await self._shared.worked_out(
-            sum(map(len, texts)),
-            lambda: (sample(memories.scheme, texts), atoms(memories.atom_key, texts)),
-        )
+
+        def hashed() -> tuple[Hashes, Hashes]:
+            given = texts()
+            return sample(memories.scheme, given), atoms(memories.atom_key, given)
+
+        windows, words = await self._shared.worked_out(size, hashed)
         for index, hashes in ((self._memory.index, windows), (self._memory.atoms, words)):
             if len(hashes):
                 for _ in index.add(self._number, kind, hashes):
@@ -177,8 +185,11 @@ class Watch:
         if found:
             self._shared.metrics.fingerprint_findings.labels(self._backend, found).inc()
         elif self._is_remembered and self._matcher.longest is None:
-            texts = ["".join(parts) for parts in self._answer.values()]
-            remembering = self._remember(Kind.ANSWER, texts)
+            remembering = self._remember(
+                Kind.ANSWER,
+                MOST_ANSWER - self._answer_room,
+                lambda: ["".join(parts) for parts in self._answer.values()],
+            )
             self._shared.tasks.spawn(remembering, "fingerprints of an answer")
         if reason:
             return None if self._told else CheckResult(CHECK, Verdict.UNVERIFIABLE, reason)

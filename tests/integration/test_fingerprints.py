@@ -75,13 +75,12 @@ async def stream(app, body, tenant=ASKING, path="/v1/chat/completions"):
     return seen, True
 
 
-async def remembered(app, texts):
-    """Wait until so many texts are remembered."""
-    memories = app.generation.fingerprints.memories
+async def remembered():
+    """Wait until nothing is being remembered any more."""
     async with asyncio.timeout(5):
-        while sum(memory.index.texts for memory in memories._by_backend.values()) < texts:
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.02)
+        await asyncio.sleep(0.01)
+        while any("fingerprints" in task.get_name() for task in asyncio.all_tasks()):
+            await asyncio.sleep(0.001)
 
 
 # --- the incident -----------------------------------------------------------------------------
@@ -99,7 +98,7 @@ async def fill(live):
     before = set(live.engine.truths)
     for name, text in zip(NAMES, map(secret, TENANTS), strict=False):
         assert (await post(live.app, asking(text), tenant=name))[0] == 200
-    await remembered(live.app, len(TENANTS))
+    await remembered()
     return set(live.engine.truths) - before
 
 
@@ -143,7 +142,7 @@ async def test_without_the_fault_all_answers_pass():
             for name, text in zip(NAMES, map(secret, TENANTS), strict=False):
                 body = asking(f"Run {run}. {text}", max_tokens=200)
                 assert (await post(live.app, body, tenant=name))[0] == 200
-        await remembered(live.app, 24)
+        await remembered()
         assert verdicts(live.app, "ok") == 24
         assert verdicts(live.app, "leak") == 0
 
@@ -184,7 +183,7 @@ async def scripted(integrity, *, prompt=SECRET, tenant="t0", tenants=KEYS):
     async with RawEngine(limit=50_000, context=90_000).running() as engine:
         async with gateway_for(engine.url, integrity=integrity, **tenants) as app:
             assert (await post(app, asking(prompt), tenant=tenant))[0] == 200
-            await asyncio.sleep(0.05)
+            await remembered()
             yield app, engine
 
 
@@ -253,7 +252,7 @@ async def test_ones_own_text_may_come_back():
 async def test_what_two_tenants_sent_is_nobodys():
     async with scripted(BLOCK) as (app, engine):
         assert (await post(app, asking(SECRET), tenant="t1"))[0] == 200
-        await remembered(app, 2)
+        await remembered()
         engine.script = whole(SECRET)
         assert (await post(app, asking("What is new?")))[0] == 200
 
@@ -266,7 +265,7 @@ async def test_who_opted_out_is_not_remembered():
         engine.script = whole(SECRET)
         assert (await post(app, asking("What is new?")))[0] == 200
         memory = app.generation.fingerprints.memories._by_backend["sim"]
-        await remembered(app, 1)
+        await remembered()
         assert memory.index.texts <= 2  # the asking tenant's own
 
 
@@ -285,7 +284,7 @@ async def test_another_tenants_answer_is_found_too():
     async with scripted(BLOCK) as (app, engine):
         engine.script = whole(text)
         assert (await post(app, asking("How do I mend it?"), tenant="t1"))[0] == 200
-        await remembered(app, 2)
+        await remembered()
         status, _ = await post(app, asking("Tell me a story."))
         assert status == 502
         assert app.recorder.incidents[-1]["finding"]["reason"] == "answer_run"

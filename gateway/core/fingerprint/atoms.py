@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from gateway.core.fingerprint.index import Index
+from gateway.core.fingerprint.normal import gathered
 from gateway.core.fingerprint.shingles import Hashes
 
 LEAST_CHARS: Final = 12
@@ -32,7 +33,12 @@ _MAIL: Final = re.compile(r"[^@]+@[^@]+\.[A-Za-z]{2,}")
 
 def atoms(key: bytes, texts: Iterable[str]) -> Hashes:
     """Keyed hashes of the atoms in some texts, each once."""
-    found = {_hash(key, atom) for text in texts for part in _parts(text) for atom in _atoms(part)}
+    found = {
+        _hash(key, atom)
+        for text in gathered(texts)
+        for part in _parts(text)
+        for atom in _atoms(part)
+    }
     return np.array(sorted(found), np.uint64)
 
 

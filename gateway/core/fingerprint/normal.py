@@ -66,7 +66,19 @@ class Normaliser:
 def normal_slices(segments: Iterable[str]) -> Iterator[bytes]:
     """Segments, parted by a space, in normal form and in slices of bounded size."""
     normaliser = Normaliser()
+    for text in gathered(segments):
+        for start in range(0, len(text), SLICE_CHARS):
+            yield normaliser.feed(text[start : start + SLICE_CHARS])
+
+
+def gathered(segments: Iterable[str]) -> Iterator[str]:
+    """Segments joined to texts worth handling: a prompt may be a million short ones."""
+    held: list[str] = []
+    size = 0
     for segment in segments:
-        for start in range(0, len(segment), SLICE_CHARS):
-            yield normaliser.feed(segment[start : start + SLICE_CHARS])
-        yield normaliser.feed(" ")
+        held += (segment, " ")
+        size += len(segment) + 1
+        if size >= SLICE_CHARS:
+            yield "".join(held)
+            held, size = [], 0
+    yield "".join(held)
