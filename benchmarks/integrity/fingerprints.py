@@ -86,13 +86,14 @@ def markdown(run: Mapping[str, Any]) -> str:
         "",
         "## False alarms, on text that no tenant sent",
         "",
-        "| answers of 2,000 characters | strong | of these word for word a tenant's | weak or strong | "
+        "| answers of 2,000 characters | strong | of these true copies | weak or strong | "
         + " | ".join(f"{length} bytes" for length in lengths)
         + " |",
         "| --- " * (len(lengths) + 4) + "|",
     ]
     lines += [
-        f"| {row['answers']:,} of {kind} | {told(row['strong'])} | {row['copies']} | {told(row['weak'])} | "
+        f"| {row['answers']:,} of {kind} | {told(row['strong'])} | {row['copies']} "
+        f"| {told(row['weak'])} | "
         + " | ".join(f"{row['by_length'][length]['percent']:.3f}%" for length in lengths)
         + " |"
         for kind, row in run["false_alarms"].items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from gateway.simulate.text import Habits
 TENANTS = tuple(f"tenant-{number}" for number in range(12))
 ASKING = TENANTS[-1]
 PROMPT_CHARS = 1_600
+ROUNDS_IN_MEMORY = 4  # of everybody's prompts, before the engine has overwritten them
 BUCKETS = ((24, 64), (64, 87), (87, 112), (112, 160), (160, 240), (240, 10_000))
 
 
@@ -95,16 +97,19 @@ class Clients:
         self._http = http
         self._sources = sources
         self._rng = random.Random(7)
-        self.sent: dict[str, str] = {}
+        self.sent: deque[bytes] = deque(maxlen=ROUNDS_IN_MEMORY * len(TENANTS))
 
     async def fill(self) -> None:
         """Every tenant but one sends a text no one sent before."""
         for number, tenant in enumerate(TENANTS[:-1]):
             source = self._sources[number]
             start = self._rng.randrange(len(source) - PROMPT_CHARS)
-            self.sent[tenant] = source[start : start + PROMPT_CHARS]
-            await self.ask(tenant, self.sent[tenant], 4)
-        await asyncio.sleep(0.03)  # for what is remembered in the background
+            text = source[start : start + PROMPT_CHARS]
+            self.sent.append(normal(text))
+            await self.ask(tenant, text, 4)
+        await asyncio.sleep(0.01)
+        while any("fingerprints" in task.get_name() for task in asyncio.all_tasks()):
+            await asyncio.sleep(0.001)
 
     async def ask(self, tenant: str, text: str, most: int) -> Answer:
         """A streamed answer."""
@@ -132,7 +137,7 @@ class Clients:
     def foreign(self, text: str) -> int:
         """The longest stretch, in normal bytes, that the text shares with another's prompt."""
         answer = normal(text)
-        return max((_common(answer, normal(sent)) for sent in self.sent.values()), default=0)
+        return max((_common(answer, sent) for sent in self.sent), default=0)
 
 
 def _content(stream: bytes) -> str:
