@@ -83,7 +83,7 @@ class Inspection:
 
     async def hear_events(self, released: bytes) -> None:
         """Whole events of a stream that are about to go out."""
-        if self._watch is not None and released:
+        if self._watch is not None:
             self._take(await self._watch.hear_events(released))
 
     async def hear_body(self, body: bytes) -> None:

@@ -46,6 +46,11 @@ class Passage:
         return self.answer.status < 400 and self.answer.content_type.startswith(EVENT_STREAM)
 
     @property
+    def is_legible(self) -> bool:
+        """Whether the bytes are the text, and not compressed."""
+        return self.answer.content_encoding.strip().lower() in ("", "identity")
+
+    @property
     def since_sent(self) -> float:
         """Seconds since the request went to the engine."""
         return self.clock() - self.answer.sent_at
@@ -61,7 +66,7 @@ async def pass_whole(passage: Passage) -> web.Response:
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
     body = b"".join(parts)
-    if answer.status < 400:
+    if answer.status < 400 and passage.is_legible:
         await passage.inspection.hear_body(body)
     await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
@@ -86,16 +91,12 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     held = b""
     try:
         async for chunk in _with_first(first, chunks):
-            ready = reader.receive(chunk)
-            await passage.inspection.hear_events(ready)
-            held += ready
+            held += await _heard(passage, reader.receive(chunk))
             if held and not passage.inspection.holds(reader):
                 await _to_client(response.write(held))
                 exchange.bytes_out += len(held)
                 held = b""
-        rest = reader.end()
-        await passage.inspection.hear_events(rest)
-        held += rest
+        held += await _heard(passage, reader.end())
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
@@ -112,6 +113,13 @@ async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:
             async for chunk in answer.chunks():
                 reader.receive(chunk)
             reader.end()
+
+
+async def _heard(passage: Passage, events: bytes) -> bytes:
+    """The events, once they were looked into. Raises ``Rejection`` where they are withheld."""
+    if events and passage.is_legible:
+        await passage.inspection.hear_events(events)
+    return events
 
 
 def _require_whole(reader: AnswerReader) -> None:

@@ -116,7 +116,8 @@ class Watch:
 
     async def hear_body(self, body: bytes) -> Finding | None:
         """A whole answer, before it goes out."""
-        return await self._hear(self._text.of_body(body))
+        pieces = await self._shared.worked_out(len(body), lambda: self._text.of_body(body))
+        return await self._hear(pieces)
 
     async def _hear(self, pieces: Sequence[Heard]) -> Finding | None:
         for piece in pieces:
@@ -182,18 +183,22 @@ class Watch:
         foreign = await self._foreign_atoms()
         reason = self._unverifiable(seen)
         found = self._strength_word(foreign)
-        if found:
+        if found and not self._unconfirmed:
             self._shared.metrics.fingerprint_findings.labels(self._backend, found).inc()
-        elif self._is_remembered and self._matcher.longest is None:
+        elif self._matcher.longest is None:
+            self._remember_answer()
+        if reason:
+            return None if self._told else CheckResult(CHECK, Verdict.UNVERIFIABLE, reason)
+        return self._weighed(found)
+
+    def _remember_answer(self) -> None:
+        if self._answer:
             remembering = self._remember(
                 Kind.ANSWER,
                 MOST_ANSWER - self._answer_room,
                 lambda: ["".join(parts) for parts in self._answer.values()],
             )
             self._shared.tasks.spawn(remembering, "fingerprints of an answer")
-        if reason:
-            return None if self._told else CheckResult(CHECK, Verdict.UNVERIFIABLE, reason)
-        return self._weighed(found)
 
     def _weighed(self, found: str) -> CheckResult | Finding | None:
         """Count the answer for its backend."""
@@ -218,7 +223,8 @@ class Watch:
             return "not_scanned"
         if seen.ending is not Ending.COMPLETE:
             return str(seen.ending)
-        return self._unconfirmed or "" if self._matcher.longest is not None else ""
+        was_found = self._matcher.longest is not None
+        return (self._unconfirmed or "") if was_found else ""
 
     async def _foreign_atoms(self) -> int:
         """How many atoms of others the answer has and the own prompt has not."""

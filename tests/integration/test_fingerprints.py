@@ -6,6 +6,7 @@ The engine's fault is real: its text is copied from the memory that its page tab
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -217,6 +218,92 @@ async def test_a_stream_is_cut_before_much_of_anothers_text_is_out():
         )
         assert (plain + SECRET).startswith(text)
         assert len(text) - len(plain) < 130
+
+
+def chat(**delta):
+    return event({"choices": [{"index": 1, "delta": delta}]})
+
+
+def tool_call(text):
+    return chat(tool_calls=[{"index": 0, "function": {"arguments": text}}])
+
+
+def completion(text):
+    return event({"choices": [{"index": 0, "text": text}]})
+
+
+def block(text):
+    data = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": text},
+    }
+    return b"event: content_block_delta\n" + event(data)
+
+
+def thinking(text):
+    thought = {"type": "thinking_delta", "thinking": text}
+    return event({"type": "content_block_delta", "index": 0, "delta": thought})
+
+
+def output_text(text):
+    places = {"output_index": 0, "content_index": 0}
+    return event({"type": "response.output_text.delta", **places, "delta": text})
+
+
+def generated(text):
+    return event({"text": text, "meta_info": {"id": "x"}})
+
+
+MESSAGES = [{"role": "user", "content": "What is new?"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "event_of", "cumulative"),
+    [
+        ("/v1/chat/completions", {"messages": MESSAGES}, lambda text: chat(content=text), False),
+        (
+            "/v1/chat/completions",
+            {"messages": MESSAGES},
+            lambda t: chat(reasoning_content=t),
+            False,
+        ),
+        ("/v1/chat/completions", {"messages": MESSAGES}, tool_call, False),
+        ("/v1/completions", {"prompt": "What is new?"}, completion, False),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 9}, block, False),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 9}, thinking, False),
+        ("/v1/responses", {"input": "What is new?"}, output_text, False),
+        ("/generate", {"text": "What is new?"}, generated, True),
+    ],
+)
+async def test_every_dialect_and_channel_is_watched(path, body, event_of, cumulative):
+    async def script(request, wire):
+        wire.write(head(kind="text/event-stream", chunked=True))
+        for start in range(0, 900, 6):
+            text = SECRET[: start + 6] if cumulative else SECRET[start : start + 6]
+            wire.write(chunk(event_of(text)))
+            await asyncio.sleep(0)
+        wire.write(chunk(b""))
+
+    async with scripted(BLOCK) as (app, engine):
+        engine.script = script
+        seen, ended_well = await stream(app, {"model": "m", **body}, path=path)
+        assert not ended_well
+        assert b"response_withheld" in seen or b"upstream_integrity" in seen
+        assert seen.count(b"data: ") < 130 / 6
+        assert verdicts(app, "leak") == 1
+
+
+async def test_a_compressed_answer_is_not_read_and_it_says_so():
+    async def script(request, wire):
+        choice = {"index": 0, "message": {"content": SECRET}, "finish_reason": "stop"}
+        body = gzip.compress(json.dumps({**CHAT, "choices": [choice]}).encode())
+        wire.write(answer(body, more=["Content-Encoding: gzip"]))
+
+    async with scripted(BLOCK) as (app, engine):
+        engine.script = script
+        assert (await post(app, asking("What is new?")))[0] == 200
+        assert verdicts(app, "unverifiable") == 1
 
 
 @pytest.mark.parametrize("integrity", [BLOCK, FLAG, LEARNING])
