@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.integrity import corpora
+from benchmarks.integrity import local_texts
 from benchmarks.integrity.detection import NOTHING, POOL_TOKENS, SCHEME, STRANGER, Detector
 from gateway.core.fingerprint.atoms import AtomMatcher, atoms
 from gateway.core.fingerprint.index import Index, Kind
@@ -47,7 +47,7 @@ def costs(detector: Detector, text: str) -> dict[str, Any]:
             steps.append(now - before)
             before = now
 
-    answer = corpora.filler(4_000, random.Random(1))
+    answer = local_texts.filler(4_000, random.Random(1))
     answer_thousands = encoder.count(answer) / 1000
     pieces = [answer[at : at + 4] for at in range(0, len(answer), 4)]
     events = [_event(piece) for piece in pieces]

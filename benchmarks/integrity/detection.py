@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from benchmarks.integrity import corpora
+from benchmarks.integrity import local_texts
 from benchmarks.integrity.stats import share
 from gateway.core.fingerprint.index import Index, Kind
 from gateway.core.fingerprint.matcher import Matcher
@@ -98,7 +98,7 @@ def recall(detector: Detector, sources: Mapping[str, str], trials: int) -> Itera
         for _ in range(trials):
             run = _run_of(sources[rng.choice(names)], tokens, encoder, rng)
             sizes.append(len(normal(run)))
-            before, after = corpora.filler(120, rng), corpora.filler(120, rng)
+            before, after = local_texts.filler(120, rng), local_texts.filler(120, rng)
             found.append(detector.judge(f"{before} {run} {after}"))
         yield {
             "tokens": tokens,
@@ -130,7 +130,7 @@ def false_alarms(
     ``copies`` are those of the strong findings that are none: the text is in a tenant's, word for
     word, as licences and copied comments are.
     """
-    every = (each for text in sources for each in corpora.chunks(text, ANSWER_CHARS))
+    every = (each for text in sources for each in local_texts.chunks(text, ANSWER_CHARS))
     answers = list(islice(every, most))
     found = [detector.judge(each, public) for each in answers]
     strong = [

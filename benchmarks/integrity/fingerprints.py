@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.integrity import corpora, leaks
+from benchmarks.integrity import local_texts, leaks
 from benchmarks.integrity.costs import costs
 from benchmarks.integrity.detection import SCHEME, Detector, apart, false_alarms, recall
 from benchmarks.integrity.stats import told
@@ -29,7 +29,7 @@ LONG_PROMPT = 3_000_000  # characters
 
 def measure(trials: int, answers: int, rounds: int) -> dict[str, Any]:
     """The whole run."""
-    docs = apart(corpora.package_docs())
+    docs = apart(local_texts.package_docs())
     names = sorted(docs)
     random.Random(5).shuffle(names)
     half = len(names) // 2
@@ -48,10 +48,10 @@ def measure(trials: int, answers: int, rounds: int) -> dict[str, Any]:
         "indexed_bytes": sum(map(len, detector.texts)),
         "recall": list(recall(detector, sent, trials)),
         "false_alarms": {
-            "manual pages": false_alarms(detector, corpora.manual_pages().values(), answers),
+            "manual pages": false_alarms(detector, local_texts.manual_pages().values(), answers),
             "other packages' docstrings": false_alarms(detector, others.values(), answers),
             "the same, licences declared public": false_alarms(
-                detector, others.values(), answers, KnownText(SCHEME, corpora.licences())
+                detector, others.values(), answers, KnownText(SCHEME, local_texts.licences())
             ),
         },
         "costs": costs(detector, "\n".join(docs.values())[:LONG_PROMPT]),

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.integrity import corpora
+from benchmarks.integrity import local_texts
 from benchmarks.integrity.detection import normal
 from benchmarks.integrity.stats import share
 from gateway.app import App
@@ -108,7 +108,7 @@ class Clients:
             self.sent.append(normal(text))
             await self.ask(tenant, text, 4)
         await asyncio.sleep(0.01)
-        while any("fingerprints" in task.get_name() for task in asyncio.all_tasks()):
+        while any("fingerprints" in each.get_name() for each in asyncio.all_tasks()):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     async def ask(self, tenant: str, text: str, most: int) -> Answer:
@@ -163,7 +163,7 @@ async def over_pool(sources: Sequence[str], rounds: int, action: str) -> list[tu
         rng = random.Random(3)
         for _ in range(rounds):
             await clients.fill()
-            prompt = corpora.filler(1_400, rng)
+            prompt = local_texts.filler(1_400, rng)
             answer = await clients.ask(ASKING, prompt, 400)
             seen.append((clients.foreign(answer.text), answer))
     return seen
@@ -178,7 +178,7 @@ async def clean(sources: Sequence[str], rounds: int) -> int:
         rng = random.Random(4)
         for _ in range(rounds):
             await clients.fill()
-            answer = await clients.ask(ASKING, corpora.filler(150, rng), 400)
+            answer = await clients.ask(ASKING, local_texts.filler(150, rng), 400)
             withheld += answer.found
     return withheld
 

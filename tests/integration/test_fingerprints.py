@@ -374,7 +374,7 @@ async def test_another_tenants_answer_is_found_too():
         await remembered()
         status, _ = await post(app, asking("Tell me a story."))
         assert status == 502
-        assert app.recorder.incidents[-1]["finding"]["reason"] == "answer_run"
+        assert list(app.recorder.incidents)[-1]["finding"]["reason"] == "answer_run"
 
 
 async def test_a_prompt_that_is_not_text_makes_a_finding_unverifiable():
