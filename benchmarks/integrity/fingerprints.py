@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.integrity import local_texts, leaks
+from benchmarks.integrity import leaks, local_texts
 from benchmarks.integrity.costs import costs
 from benchmarks.integrity.detection import SCHEME, Detector, apart, false_alarms, recall
 from benchmarks.integrity.stats import told
