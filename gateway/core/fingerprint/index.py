@@ -28,11 +28,12 @@ BATCH: Final = 1024  # entries written in one step: under a millisecond
 _SLOTS: Final = 8
 _LOAD: Final = 0.75  # of the slots, when the memory of the engine is full of distinct text
 _LEAST_VOLUME: Final = 16  # entries that a text counts as, so that the number of texts has a bound
-_REFS: Final = 2**23
-_SHARED: Final = np.uint64(_REFS)  # the bit above the text's number
-_TAG_BITS_UP: Final = 24
 _FEWEST_TEXTS: Final = 1024
-_TAG_SHIFT: Final = np.uint64(_TAG_BITS_UP)
+# A slot, from its low end: the text's number, the bit of those that were shared, the hash's high bits.
+_REFS: Final = 2**23
+_SHARED: Final = np.uint64(_REFS)
+_TAG_AT: Final = 24
+_TAG_PLACE: Final = np.uint64(_TAG_AT)
 _REF_MASK: Final = np.uint32(_REFS - 1)
 _BIT_SHIFT: Final = 58  # six bits of a hash name its bit in the bucket's word
 _LOW_HALF: Final = np.uint64(2**32 - 1)
@@ -142,7 +143,7 @@ class Index:
 
     def _has_tag(self, value: int) -> bool:
         slots = self._slots[(value & 0xFFFFFFFF) * self._buckets >> 32].tolist()
-        return any(slot >> _TAG_BITS_UP == value >> _TAG_BITS_UP for slot in slots)
+        return any(slot >> _TAG_AT == value >> _TAG_AT for slot in slots)
 
     def _sole(self, hashes: Hashes, places: NDArray[np.intp], first: int, tenant: int) -> list[Hit]:
         """Of the windows at ``places`` those that one other tenant alone sent."""
@@ -169,7 +170,7 @@ class Index:
         refs = slots.astype(np.uint32) & _REF_MASK
         ages = (np.uint32(self._next + _REFS - 1) - refs) & _REF_MASK
         ages[slots == 0] = _EMPTY
-        matches = (slots >> _TAG_SHIFT == _tags(hashes)) & (ages < self._live)
+        matches = (slots >> _TAG_PLACE == _tags(hashes)) & (ages < self._live)
         texts = refs & np.uint32(len(self._owners) - 1)
         return _Rows(buckets, slots, ages, matches, self._owners[texts], self._kinds[texts])
 
@@ -199,7 +200,7 @@ class Index:
 
     def _write(self, ref: int, tenant: int, hashes: Hashes) -> int:
         """How many of these entries are new."""
-        entries = hashes >> _TAG_SHIFT << _TAG_SHIFT | np.uint64(ref)
+        entries = hashes >> _TAG_PLACE << _TAG_PLACE | np.uint64(ref)
         kind = self._kinds[ref % len(self._kinds)]
         new, left = 0, np.arange(len(hashes))
         while len(left):
@@ -227,4 +228,4 @@ class Index:
 
 def _tags(hashes: Hashes) -> NDArray[np.uint64]:
     """What a slot with this hash holds of it, as a column."""
-    return (hashes >> _TAG_SHIFT)[:, None]
+    return (hashes >> _TAG_PLACE)[:, None]
