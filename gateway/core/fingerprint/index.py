@@ -29,7 +29,7 @@ _SLOTS: Final = 8
 _LOAD: Final = 0.75  # of the slots, when the memory of the engine is full of distinct text
 _LEAST_VOLUME: Final = 16  # entries that a text counts as, so that the number of texts has a bound
 _FEWEST_TEXTS: Final = 1024
-# A slot, from its low end: the text's number, the bit of those that were shared, the hash's high bits.
+# A slot, from its low end: the text's number, whether it was shared, the hash's high bits.
 _REFS: Final = 2**23
 _SHARED: Final = np.uint64(_REFS)
 _TAG_AT: Final = 24
