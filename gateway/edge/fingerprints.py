@@ -30,7 +30,7 @@ from gateway.types import Action, ParsedRequest
 T = TypeVar("T")
 
 UNKNOWN_POOL: Final = 262_144  # tokens, where an engine does not tell its pool
-MOST_TOKENS: Final = 2**25  # remembered for one backend: 130 MB
+MOST_TOKENS: Final = 2**25  # remembered for one backend: 160 MB
 ATOM_SHARE: Final = 16  # room for one atom to so many hashes of windows
 
 
