@@ -4,44 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
 from aiohttp import web
 
-from gateway.core import capacity, media, tenants
-from gateway.core.admission import Outcomes
-from gateway.core.calibration import OnDifference, Policy
+from gateway.core import tenants
 from gateway.edge.access_log import AccessLog
+from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
-from gateway.edge.backends import Backend, Wiring
+from gateway.edge.backends import Backend
 from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
+from gateway.edge.configured import (
+    calibration_policy,
+    check_policy,
+    media_rules,
+    model_to_ask,
+    quarantine_rules,
+    wiring,
+)
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
 from gateway.edge.discovery import Discovery
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Handler, Runtime
-from gateway.edge.inspection import CheckPolicy
+from gateway.edge.incidents import Incidents
 from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
+from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.server import Place, Servers
+from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.webhook import Webhook
 from gateway.settings import Settings
+from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
-from gateway.settings.media import Media
 from gateway.tokens.counters import EngineCounters
 from gateway.tokens.recall import CountCache
 
@@ -61,6 +69,7 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    webhook: Webhook | None
     fingerprints: Fingerprints | None
 
     @property
@@ -74,6 +83,8 @@ class Generation:
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
+        if self.webhook is not None:
+            await self.webhook.close()
         for executor in self.executors:
             executor.shutdown(wait=False, cancel_futures=True)
 
@@ -98,10 +109,15 @@ class App:
         self._tasks = Tasks()
         self.metrics = Metrics()
         self._access_log = access_log
-        self.recorder = Recorder(self.metrics, self._clock, self._access_log)
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
         self._secret = secret or secrets.token_bytes(32)
         self._routes = routes
+        incidents = Incidents(self.metrics, self._secret, self._clock)
+        self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
+        # What a reload does not end: where backends stand, and what tenants have sent.
+        self._standings = Standings(self._clock)
+        self._actions = Actions(incidents, self._standings)
+        self._recollections = Recollections()
         self._generation: Generation | None = None
         self._handler: Handler | None = None
         self._servers: Servers | None = None
@@ -116,7 +132,10 @@ class App:
         """
         self._generation = await self._build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
-        operators = Admin(self._handler, self.recorder, self.metrics, self._clock).application()
+        self._govern(self._generation)
+        operators = Admin(
+            self._handler, self.recorder, self.metrics, self._clock, self._standings
+        ).application()
         operators.add_routes(self._routes)
         self._servers = Servers(self._handler, operators, self._tasks)
         await self._servers.start(data or settings.listen, admin or settings.admin)
@@ -130,6 +149,7 @@ class App:
         new = await self._build(settings)
         self._generation = new
         self.handler.runtime = new.runtime
+        self._govern(new)
         self._tasks.spawn(self._retire(old), "retire")
 
     async def drain(self) -> bool:
@@ -179,6 +199,12 @@ class App:
         """Where operators go."""
         return f"http://{self.settings.admin.host}:{self.servers.admin_port}"
 
+    def _govern(self, generation: Generation) -> None:
+        """Incidents and standings follow this configuration from now on."""
+        rules = quarantine_rules(generation.settings.integrity.quarantine)
+        self._standings.configure(rules, generation.runtime.backends)
+        self.recorder.incidents.sink = generation.webhook
+
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
         try:
@@ -202,7 +228,14 @@ class App:
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
-            self._backend(entry, counters.get(entry.name), threads, cache, probing)
+            self._backend(
+                entry,
+                counters.get(entry.name),
+                threads,
+                cache,
+                probing,
+                alone=settings.workers == 1,
+            )
             for entry in settings.backends
         )
         fingerprints = await fingerprinting(
@@ -220,9 +253,11 @@ class App:
             self._tasks,
             threads,
             self._clock,
-            _check_policy(settings.integrity),
-            self._secret,
-            fingerprints,
+            checks=check_policy(settings.integrity),
+            actions=self._actions,
+            recollections=self._recollections,
+            prefix_secret=self._secret,
+            fingerprints=fingerprints,
         )
         runtime = Runtime(
             backends,
@@ -239,8 +274,9 @@ class App:
             if backend.calibrator is not None:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
+        webhook = _webhook(settings.integrity.webhook, self.metrics)
         return Generation(
-            settings, runtime, upstream, probing, executors, discovering, fingerprints
+            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
         )
 
     def _limiting(self, settings: Settings) -> Limiting:
@@ -257,6 +293,8 @@ class App:
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
+        *,
+        alone: bool,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
         prober = Prober(probing, api_key, PROBE_DEADLINE)
@@ -278,8 +316,8 @@ class App:
                 prober,
                 discovery,
                 counters,
-                _calibration(entry.calibration),
-                _model_to_ask(entry),
+                calibration_policy(entry.calibration),
+                model_to_ask(entry),
                 self._clock,
             )
             corrected = CalibratedCounters(counters, calibrator)
@@ -288,15 +326,16 @@ class App:
             )
             measurer = CalibratedMeasurer(local, measurer, calibrator)
         if entry.media is not None:
-            measurer = MediaMeasurer(measurer, _media_rules(entry.media), threads)
+            measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
         return Backend(
-            _wiring(entry, api_key, self._secret),
+            wiring(entry, api_key, self._secret, alone=alone),
             discovery,
             measurer,
             self._clock,
             counting=(lambda: counters.description) if counters else None,
             calibrator=calibrator,
             queue=self._queue(entry),
+            standings=self._standings,
         )
 
     def _queue(self, entry: written.Backend) -> Queue | None:
@@ -310,59 +349,10 @@ class App:
         return Queue(entry.name, entry.queue, self.metrics, self._clock)
 
 
-def _wiring(entry: written.Backend, api_key: str | None, process_secret: bytes) -> Wiring:
-    limit = entry.limit
-    written_secret = entry.salt_secret.get_secret_value() if entry.salt_secret else None
-    secret = written_secret.encode() if written_secret else process_secret
-
-    @lru_cache(maxsize=10_000)
-    def salt(tenant: str) -> str:
-        return hmac.new(secret, tenant.encode(), "sha256").hexdigest()
-
-    return Wiring(
-        name=entry.name,
-        url=entry.url,
-        models=entry.models,
-        api_key=api_key,
-        rules=capacity.Rules(
-            limit.max_prompt_tokens, limit.margin, limit.stale_after, limit.allow_truncating_engine
-        ),
-        outcomes=Outcomes(limit.when_unknown == "allow", limit.when_uncountable == "allow"),
-        drain_on_disconnect=entry.on_disconnect == "drain",
-        salt=salt if entry.cache_salt == "per_tenant" else None,
-    )
-
-
-def _calibration(calibration: written.Calibration) -> Policy:
-    return Policy(
-        calibration.every,
-        OnDifference(calibration.on_difference),
-        calibration.margin,
-        calibration.learn_offset,
-    )
-
-
-def _media_rules(entry: Media) -> media.Rules:
-    parts = {"audio": entry.audio, "video": entry.video, "file": entry.file}
-    rules: dict[media.Kind, media.ImageRule] = {
-        media.Kind(kind): media.Fixed(part.max_tokens) for kind, part in parts.items() if part
-    }
-    if entry.image is not None:
-        rules[media.Kind.IMAGE] = media.FAMILIES[entry.image.rule](**entry.image.numbers)
-    return media.Rules(rules, entry.max_parts, entry.remote == "bound")
-
-
-def _model_to_ask(entry: written.Backend) -> str:
-    """A model's name for engines whose workers tell none: the first that is no pattern."""
-    return next((name for name in entry.models if "*" not in name), "default")
-
-
-def _check_policy(integrity: written.Integrity) -> CheckPolicy:
-    return CheckPolicy(
-        block_on_usage=integrity.prompt_tokens.action == "block",
-        latency=integrity.latency.action,
-        sample=integrity.prompt_tokens.sample,
-    )
+def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:
+    if webhook is None:
+        return None
+    return Webhook(webhook.url, webhook.secret.get_secret_value().encode(), metrics)
 
 
 async def _first_round(backends: tuple[Backend, ...]) -> None:

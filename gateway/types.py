@@ -187,7 +187,10 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an answer showed once it was over (or as far as it came)."""
+    """What an answer showed once it was over (or as far as it came).
+
+    ``spoke``: it holds output of some kind (text, reasoning, a tool call).
+    """
 
     usage: Usage | None = None
     ending: Ending = Ending.TRUNCATED
@@ -196,6 +199,7 @@ class Observation:
     bytes_in: int = 0
     response_id: str | None = None
     scanned: bool = True
+    spoke: bool = False
 
 
 class Verdict(StrEnum):

@@ -164,7 +164,7 @@ async def _with_a_wrong_limit(stage: Stage, app: App, victims: list[str]) -> Non
         error = json.loads(body)["error"]
         _expect(error["code"] == "response_withheld", "as an integrity refusal")
         _expect("choices" not in body, "without a word of it")
-    incident = app.recorder.incidents[-1]
+    incident = list(app.recorder.incidents)[-1]
     finding = incident["finding"]
     _say("a prompt of about 60,000 tokens was answered from foreign pages, too fast to be true:")
     _say(

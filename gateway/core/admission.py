@@ -78,6 +78,20 @@ def decide(length: PromptLength, limit: Limit | None, outcomes: Outcomes) -> Non
             pass
 
 
+def require_short(length: PromptLength, floor: int) -> None:
+    """Keep long prompts from a backend under suspicion, by which the incident leaked.
+
+    Raises ``Rejection`` (QUARANTINED) unless the prompt is known to have ``floor`` tokens or less.
+    """
+    if isinstance(length, Counted | Bounded) and length.longest <= floor:
+        return
+    raise Rejection(
+        Kind.QUARANTINED,
+        f"The backend of this model is under suspicion after an integrity check: prompts of more"
+        f" than {floor} tokens are not sent to it.",
+    )
+
+
 def _too_long(tokens: int, limit: Limit, *, at_least: bool) -> Rejection:
     return Rejection(
         Kind.PROMPT_TOO_LONG,

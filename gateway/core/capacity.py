@@ -153,6 +153,15 @@ def models(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
+def incarnations(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
+    """Which processes there are, as far as workers have told; another one is another engine."""
+    return tuple(
+        (name, fact.engine, fact.version or "", fact.incarnation)
+        for name, seen in sorted(snapshot.workers.items())
+        for fact in seen.facts
+    )
+
+
 def good_until(snapshot: Snapshot, rules: Rules) -> float:
     """When the answer of ``capacity`` may change although the snapshot does not: a word is stale.
 

@@ -26,7 +26,8 @@ class PrefillModel:
     """Speeds seen on one backend, tokens a second.
 
     ``window`` speeds are kept, oldest out first; nothing is judged before ``enough`` were seen,
-    nor below ``min_tokens`` uncached tokens, where fixed costs hide the prefill.
+    nor below ``min_tokens`` uncached tokens, where fixed costs hide the prefill. ``given`` is a
+    speed the operator vouches for: judged by from the start, and never below it.
     """
 
     recent: tuple[float, ...] = ()
@@ -34,12 +35,14 @@ class PrefillModel:
     min_tokens: int = 16_384
     enough: int = 20
     window: int = 512
+    given: float | None = None
 
     def ceiling(self) -> float | None:
         """The fastest prefill believed, tokens a second; None while too little was seen."""
         if len(self.ordered) < self.enough:
-            return None
-        return self.ordered[min(len(self.ordered) - 1, int(QUANTILE * len(self.ordered)))] * MARGIN
+            return self.given
+        fast = self.ordered[min(len(self.ordered) - 1, int(QUANTILE * len(self.ordered)))]
+        return max(fast * MARGIN, self.given or 0.0)
 
     def teaches(self, uncached: int) -> bool:
         """Whether a prompt is long enough for its TTFT to be mostly prefill."""

@@ -32,13 +32,20 @@ def judge_prompt_tokens(
     *,
     first_only: bool = False,
     doubt: str | None = None,
+    engine_limit: int | None = None,
 ) -> CheckResult:
     """Compare ``usage.prompt_tokens`` with our count.
 
     ``first_only``: this engine's usage covers only the first prompt of a batch (llama.cpp).
+    ``engine_limit``: the longest single prompt the engine itself says it accepts. One it answered
+    although by its own count it is longer is what leaked in the incident; only prompts that were
+    let through uncounted can come to that.
     ``doubt``: why our count is not claimed to be exact; a difference then proves nothing, unless
     it is a suspect one.
     """
+    returned = usage.prompt_tokens if usage else None
+    if engine_limit is not None and returned is not None and returned > engine_limit:
+        return CheckResult(CHECK, Verdict.MISMATCH, "over_limit", engine_limit, returned, True)
     result = _judge(ours, usage, first_only=first_only)
     if doubt is None or result.suspect or result.verdict is not Verdict.MISMATCH:
         return result

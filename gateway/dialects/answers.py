@@ -43,16 +43,19 @@ class Fold:
 
     ``members`` are the top-level members they read. ``markers`` are bytes that an event must
     hold to be worth decoding; an error's are added. ``terminal`` is set by whatever the dialect
-    sends last, ``finished`` says that all was sent that a terminal event would confirm.
+    sends last, ``finished`` says that all was sent that a terminal event would confirm, ``spoke``
+    that output of some kind was seen. ``unread_speaks``: events not worth decoding hold output.
     """
 
     members: tuple[str, ...] = ()
     markers: tuple[bytes, ...] = ()
     ends_with_done = False
+    unread_speaks = False
 
     def __init__(self) -> None:
         self.terminal = False
         self.failed = False
+        self.spoke = False
         self.response_id: str | None = None
         self.finish: dict[int, str] = {}
 
@@ -100,7 +103,18 @@ class _Reader:
     def _ending(self) -> Ending:
         raise NotImplementedError
 
+    @property
+    def complete(self) -> bool:
+        """See ``AnswerReader``."""
+        return not self._fold.failed and self._ending() is Ending.COMPLETE
+
+    @property
+    def response_id(self) -> str | None:
+        """See ``AnswerReader``."""
+        return self._fold.response_id
+
     def result(self) -> Observation:
+        """See ``AnswerReader``."""
         fold = self._fold
         return Observation(
             usage=fold.usage(),
@@ -110,6 +124,7 @@ class _Reader:
             bytes_in=self._bytes_in,
             response_id=fold.response_id,
             scanned=self._scanned,
+            spoke=fold.spoke,
         )
 
 
@@ -192,6 +207,7 @@ class StreamReader(_Reader):
             return raw
         if self._events and raw.startswith((b"data:", b"event:")) and not self._tells(raw):
             self._count()
+            self._fold.spoke |= self._fold.unread_speaks
             return raw
         return self._look_into(raw)
 

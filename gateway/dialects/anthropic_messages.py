@@ -98,7 +98,7 @@ class MessageFold(Fold):
     zeros and correct them at its end. Zeros alone say nothing.
     """
 
-    members = ("usage", "input_tokens", "stop_reason", "delta", "message")
+    members = ("usage", "input_tokens", "stop_reason", "delta", "message", "content")
     markers = (b"message_start", b"message_delta", b"message_stop")
 
     _PARTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -111,6 +111,7 @@ class MessageFold(Fold):
     def body(self, value: Mapping[str, Any]) -> None:
         """A message, or the answer of token counting: its usage bare."""
         self.identify(value)
+        self.spoke = self.spoke or bool(value.get("content"))
         usage = value.get("usage")
         self._add(usage if isinstance(usage, dict) else value)
         self._stop(value)

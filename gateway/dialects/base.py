@@ -44,6 +44,14 @@ class AnswerReader(Protocol):
         The cut-off last event of a truncated stream is not returned: no client could read it.
         """
 
+    @property
+    def complete(self) -> bool:
+        """Whether ``result`` would say COMPLETE by now. Cheap: asked for every chunk."""
+
+    @property
+    def response_id(self) -> str | None:
+        """The answer's id, once it was told."""
+
     def result(self) -> Observation:
         """What was seen so far; COMPLETE only after a terminal event or a whole JSON body."""
 

@@ -120,6 +120,7 @@ class ChoicesFold(Fold):
     members = ("choices", "usage")
     markers = (b'"usage"', b'"finish_reason":"', b'"finish_reason": "', b"[DONE]")
     ends_with_done = True
+    unread_speaks = True
 
     def __init__(self, expected: int, *, strip: bool) -> None:
         super().__init__()
@@ -139,6 +140,7 @@ class ChoicesFold(Fold):
         for place, choice in enumerate(choices):
             if isinstance(choice, dict):
                 self._finish(choice, place)
+                self.spoke = self.spoke or _speaks(choice)
         usage = usage_of(value.get("usage"))
         if usage is None:
             return Forward.KEEP
@@ -162,6 +164,13 @@ class ChoicesFold(Fold):
     def finished(self) -> bool:
         """All choices gave their reason: transformers never sends [DONE]."""
         return len(self.finish) >= self._expected
+
+
+def _speaks(choice: Mapping[str, Any]) -> bool:
+    """Whether it holds output: text, or any member of a message but its role."""
+    message = choice.get("message") or choice.get("delta")
+    said = message.items() if isinstance(message, dict) else ()
+    return bool(choice.get("text")) or any(value for name, value in said if name != "role")
 
 
 def _index(choice: Any, place: int) -> int:

@@ -68,7 +68,7 @@ def _prompt(dialect: str, body: Mapping[str, Any]) -> Prompt:
 class ResponseFold(Fold):
     """Reads response objects; the last one tells how it ended and what it used."""
 
-    members = ("status", "usage", "incomplete_details", "response")
+    members = ("status", "usage", "incomplete_details", "response", "output")
     markers = (
         b"response.completed",
         b"response.incomplete",
@@ -83,6 +83,7 @@ class ResponseFold(Fold):
     def body(self, value: Mapping[str, Any]) -> None:
         """A response object, whole or inside an event."""
         self.identify(value)
+        self.spoke = self.spoke or bool(value.get("output"))
         status, details = value.get("status"), value.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         match status:

@@ -79,9 +79,10 @@ class MetaInfoFold(Fold):
     ``items`` prompts with ``choices`` answers each: every prompt's count comes once a choice.
     """
 
-    members = ("meta_info", "index")
+    members = ("meta_info", "index", "text")
     markers = (b'"finish_reason":{', b'"finish_reason": {', b"[DONE]")
     ends_with_done = True
+    unread_speaks = True
 
     def __init__(self, items: int, choices: int) -> None:
         super().__init__()
@@ -104,6 +105,7 @@ class MetaInfoFold(Fold):
         if not isinstance(meta, dict):
             return
         self.identify(meta)
+        self.spoke = self.spoke or bool(value.get("text"))
         self._seen[index] = meta
         reason = meta.get("finish_reason")
         if isinstance(reason, dict) and isinstance(kind := reason.get("type"), str):

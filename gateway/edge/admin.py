@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,28 +10,38 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
-from gateway.core.calibration import State
+from gateway.core import calibration
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
+from gateway.core.quarantine import State
 from gateway.edge.backends import Backend
 from gateway.edge.handler import Handler
-from gateway.edge.metrics import Metrics
+from gateway.edge.incidents import KEPT
+from gateway.edge.metrics import STANDING, Metrics
 from gateway.edge.record import Recorder
+from gateway.edge.standing import Standings
 from gateway.edge.usage import live_use
 
 JSON = "application/json"
-CALIBRATED = MappingProxyType({State.EXACT: 1, State.DIFFERS: -1})
+FILTERS = frozenset({"kind", "backend", "tenant", "since"})
+CALIBRATED = MappingProxyType({calibration.State.EXACT: 1, calibration.State.DIFFERS: -1})
 
 
 class Admin:
-    """Answers operators. Reads what the data plane holds; changes nothing."""
+    """Answers operators. Reads what the data plane holds; all it changes is a standing."""
 
     def __init__(
-        self, handler: Handler, recorder: Recorder, metrics: Metrics, clock: Callable[[], float]
+        self,
+        handler: Handler,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        standings: Standings,
     ) -> None:
         self._handler = handler
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
+        self._standings = standings
         self._started = clock()
 
     def application(self) -> web.Application:
@@ -42,6 +52,7 @@ class Admin:
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/status", self.status)
         app.router.add_get("/incidents", self.incidents)
+        app.router.add_post("/backends/{name}/release", self.release)
         return app
 
     async def healthz(self, _request: web.Request) -> web.Response:
@@ -49,12 +60,13 @@ class Admin:
         return web.json_response({"status": "ok"})
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Every backend's limit is known (or need not be) and nothing drains."""
+        """Every backend's limit is known (or need not be), one may be used, and nothing drains."""
         waiting = [
             {"backend": backend.name, "reason": reason}
             for backend in self._handler.runtime.backends
             if (reason := _not_ready(backend)) is not None
         ]
+        waiting += _all_out(self._handler.runtime.backends)
         if (reason := self._handler.runtime.limiting.not_ready) is not None:
             waiting.append(
                 {"store": str(self._handler.runtime.limiting.settings.store), "reason": reason}
@@ -90,10 +102,26 @@ class Admin:
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
-    async def incidents(self, _request: web.Request) -> web.Response:
-        """The latest incidents, newest first: numbers and identities, no text."""
-        newest_first = list(reversed(self._recorder.incidents))
-        return web.Response(body=msgspec.json.encode(newest_first), content_type=JSON)
+    async def incidents(self, request: web.Request) -> web.Response:
+        """The latest incidents, newest first: numbers and identities, no text.
+
+        ``?kind=``, ``backend=``, ``tenant=`` (its name or hash), ``since=`` (ISO 8601, UTC) and
+        ``limit=`` choose among them.
+        """
+        wanted = dict(request.query)
+        limit = wanted.pop("limit", str(KEPT))
+        if not limit.isdecimal() or wanted.keys() - FILTERS:
+            known = ", ".join([*sorted(FILTERS), "limit"])
+            return _error(400, f"the filters are {known}; limit is a whole number")
+        found = self._recorder.incidents.matching(wanted, int(limit))
+        return web.Response(body=msgspec.json.encode(found), content_type=JSON)
+
+    async def release(self, request: web.Request) -> web.Response:
+        """End a backend's quarantine or suspicion; harmless where there is none."""
+        name = request.match_info["name"]
+        if self._standings.release(name, "operator") is None:
+            return _error(404, "no backend has that name")
+        return web.json_response({"backend": name, "standing": str(State.SERVING)})
 
     def _backend(self, backend: Backend) -> dict[str, Any]:
         discovery = backend.discovery
@@ -103,6 +131,7 @@ class Admin:
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
+            "standing": _standing(backend, self._clock()),
             "in_flight": backend.in_flight,
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
@@ -123,6 +152,7 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
+        metrics.standing.labels(name).set(STANDING[backend.standing.state])
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
@@ -140,6 +170,32 @@ class Admin:
                 ):
                     if value is not None:
                         gauge.labels(*labels).set(value)
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)
+
+
+def _standing(backend: Backend, now: float) -> dict[str, Any]:
+    standing = backend.standing
+    return {
+        "state": str(standing.state),
+        "reason": standing.reason,
+        "for_s": round(now - standing.since, 1) if standing.reason else None,
+        "held_by_max_share": standing.capped,
+        "incidents": [clue.incident for clue in standing.clues],
+    }
+
+
+def _all_out(backends: Sequence[Backend]) -> list[dict[str, str]]:
+    """Every backend's quarantine, where none is left; while one is, requests go there."""
+    standings = [(backend.name, backend.standing) for backend in backends]
+    if any(standing.state is not State.QUARANTINED for _, standing in standings):
+        return []
+    return [
+        {"backend": name, "reason": f"quarantined: {standing.reason}"}
+        for name, standing in standings
+    ]
 
 
 def _not_ready(backend: Backend) -> str | None:

@@ -7,17 +7,29 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from gateway.core.admission import Outcomes
-from gateway.core.capacity import Capacity, Known, Rules, Snapshot, capacity, good_until, models
+from gateway.core.capacity import (
+    Capacity,
+    Known,
+    Rules,
+    Snapshot,
+    capacity,
+    good_until,
+    incarnations,
+    models,
+)
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
+from gateway.core.quarantine import Standing, State
 from gateway.edge.calibration import Calibrator
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
 from gateway.edge.queueing import Queue
+from gateway.edge.standing import Past, Standings
 from gateway.engines.base import Traits
 from gateway.errors import Kind, Rejection
 from gateway.types import Prompt
 
+STATED = Rules(allow_truncating_engine=True)  # the workers' word, without the operator's
 MODELS_REMEMBERED = 1000  # names come from requests, so there must be an end
 
 
@@ -33,6 +45,8 @@ class Wiring:
     outcomes: Outcomes
     drain_on_disconnect: bool
     salt: Callable[[str], str] | None  # tenant id -> cache salt
+    salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
+    prefill_ceiling: float | None = None  # tokens a second, the operator's word
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,7 @@ class Backend:
         counting: Callable[[], Mapping[str, object]] | None = None,
         calibrator: Calibrator | None = None,
         queue: Queue | None = None,
+        standings: Standings | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
@@ -65,13 +80,16 @@ class Backend:
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
         self.calibrator = calibrator  # None where no local tokenizer counts
-        self.prefill = PrefillModel()
+        self._standings = standings or Standings(clock)
+        self.past: Past = self._standings.past(wiring.name, wiring.url)
+        self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
         self._clock = clock
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
+        self._processes = incarnations(discovery.snapshot)
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
@@ -87,6 +105,7 @@ class Backend:
         snapshot, now = self.discovery.snapshot, self._clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
+            self._notice(snapshot)
             until = good_until(snapshot, self.wiring.rules)
             worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {})
         limit = worked.by_model.get(model)
@@ -96,6 +115,30 @@ class Backend:
             limit = capacity(snapshot, self.wiring.rules, now, model)
             worked.by_model[model] = limit
         return self._held_back(limit)
+
+    def stated(self, model: str) -> int | None:
+        """The longest prompt its workers say they accept, before anything of ours is taken off."""
+        known = capacity(self.discovery.snapshot, STATED, self._clock(), model)
+        return known.tokens if isinstance(known, Known) else None
+
+    def _notice(self, snapshot: Snapshot) -> None:
+        """What was learnt of processes that are no more says nothing of those there are."""
+        processes = incarnations(snapshot)
+        if processes != self._processes:
+            if self._processes:
+                self.prefill = PrefillModel(given=self.wiring.prefill_ceiling)
+                self.past.forget_process()
+            self._processes = processes
+
+    @property
+    def standing(self) -> Standing:
+        """Where it stands now, and why."""
+        return self._standings.of(self)
+
+    @property
+    def floor(self) -> int:
+        """The longest prompt it is sent while it is suspect."""
+        return self._standings.rules.floor
 
     def _held_back(self, limit: Capacity) -> Capacity:
         """The limit less what a calibration that differs keeps free."""
@@ -133,18 +176,36 @@ def _by_engine() -> Mapping[str, object]:
 
 
 def choose(backends: Sequence[Backend], model: str) -> Backend:
-    """The backend for ``model``: one whose limit is known first, then the least loaded.
+    """The backend for ``model``: not quarantined; best one that is not suspect, whose limit is
+    known, and that has least to do.
 
-    Raises ``Rejection`` (MODEL_NOT_FOUND) where no backend serves the model.
+    Raises ``Rejection``: MODEL_NOT_FOUND where no backend serves the model, QUARANTINED where
+    none that does may be used.
     """
     serving = [backend for backend in backends if backend.serves(model)]
     if not serving:
         raise Rejection(
             Kind.MODEL_NOT_FOUND, "No backend of this gateway serves that model.", param="model"
         )
-    if len(serving) == 1:
-        return serving[0]
+    states = [(backend, backend.standing.state) for backend in serving]
+    usable = [(one, state) for one, state in states if state is not State.QUARANTINED]
+    if not usable:
+        raise quarantined()
+    if len(usable) == 1:
+        return usable[0][0]
     return min(
-        serving,
-        key=lambda one: (not isinstance(one.capacity(model), Known), one.load),
+        usable,
+        key=lambda one: (
+            one[1] is State.SUSPECT,
+            not isinstance(one[0].capacity(model), Known),
+            one[0].load,
+        ),
+    )[0]
+
+
+def quarantined() -> Rejection:
+    """The refusal where a model has no backend that may be used."""
+    return Rejection(
+        Kind.QUARANTINED,
+        "No backend of this model may be used now: integrity checks took them out of service.",
     )

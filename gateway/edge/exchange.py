@@ -9,6 +9,14 @@ from gateway.errors import Rejection
 from gateway.types import AtLeast, Bounded, CheckResult, Counted, Observation, PromptLength
 
 
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An answer that was withheld and asked for again elsewhere: whose, and what was found."""
+
+    backend: str
+    checks: tuple[CheckResult, ...]
+
+
 @dataclass(slots=True)
 class Exchange:
     """What is known of a request so far. Never holds prompt text, answers or keys.
@@ -40,6 +48,7 @@ class Exchange:
     headers: dict[str, str] = field(default_factory=dict)
     reading_on: asyncio.Task[None] | None = None  # the engine still answers, the client has gone
     settled_elsewhere: bool = False  # a task still counts; it writes the record
+    withheld: Withheld | None = None  # of another backend, before this one was asked
 
     @property
     def outcome(self) -> str:
@@ -56,6 +65,14 @@ class Exchange:
     def prompt_tokens(self) -> int | None:
         """Our exact count, where there is one."""
         return self.length.total if isinstance(self.length, Counted) else None
+
+    def again(self, admitted: Exchange) -> None:
+        """The answer was withheld: start over at the backend that admitted the request since."""
+        self.withheld = Withheld(self.backend, tuple(self.checks))
+        self.backend, self.doubt = admitted.backend, admitted.doubt
+        self.length, self.limit = admitted.length, admitted.limit
+        self.checks, self.observation, self.ttft = [], None, None
+        self.status = self.bytes_out = 0
 
     def answer_headers(self) -> dict[str, str]:
         """What every answer carries: our id, the count or its bound, the limit, the quotas."""

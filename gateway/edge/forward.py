@@ -5,27 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from gateway.core import attestation
 from gateway.core.tenants import Tenant
 from gateway.dialects import wire
 from gateway.dialects.base import AnswerReader, Dialect
 from gateway.edge import relay
+from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
 from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.inspection import CheckPolicy, Inspection
 from gateway.edge.probing import join
+from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.shadow import Later, Shadow, prefix_of
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
-from gateway.errors import Rejection
+from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
 
 SENDING = 0.005  # seconds that a request is given to be sent in before others' work begins
@@ -33,15 +36,29 @@ SENDING = 0.005  # seconds that a request is given to be sent in before others' 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An admitted request on its way: ``body`` are the bytes for the engine."""
+    """An admitted request on its way; ``isolated``: the members that must not reach an engine."""
 
     request: web.BaseRequest
     dialect: Dialect
     parsed: ParsedRequest
     tenant: Tenant
     backend: Backend
-    body: bytes
+    isolated: wire.Edits
     exchange: Exchange
+
+    def body(self, *, with_id: bool) -> bytes:
+        """The bytes for the engine: the client's, with point edits. ``with_id``: our request id."""
+        backend, parsed = self.backend, self.parsed
+        edits = {
+            **self.isolated,
+            **self.dialect.edits(parsed),
+            **salted(backend, self.tenant, parsed),
+            **(identified(backend, parsed, self.exchange.request_id) if with_id else {}),
+        }
+        return wire.apply_edits(parsed.raw, edits, parsed.body.keys())
+
+
+Elsewhere = Callable[[Call], Awaitable[Call | None]]
 
 
 class Forwarder:
@@ -54,7 +71,10 @@ class Forwarder:
         tasks: Tasks,
         threads: Threads,
         clock: Callable[[], float],
+        *,
         checks: CheckPolicy,
+        actions: Actions,
+        recollections: Recollections,
         prefix_secret: bytes,
         fingerprints: Fingerprints | None = None,
     ) -> None:
@@ -64,42 +84,76 @@ class Forwarder:
         self._threads = threads
         self._clock = clock
         self._checks = checks
+        self._actions = actions
+        self._recollections = recollections
         self._prefix_secret = prefix_secret
         self._fingerprints = fingerprints
 
-    async def forward(self, call: Call) -> web.StreamResponse:
-        """The engine's answer, inspected. Raises ``Rejection`` where there is none to give."""
+    async def forward(
+        self, call: Call, elsewhere: Elsewhere | None = None
+    ) -> web.StreamResponse | Call:
+        """The engine's answer, inspected. Raises ``Rejection`` where there is none to give.
+
+        Where a check withheld the answer before anything of it was released, ``elsewhere`` may
+        have a call to make instead: then that is returned, and nothing of this one is recorded
+        as the exchange's outcome.
+        """
         exchange, backend = call.exchange, call.backend
         watch = None
         if self._fingerprints is not None:
             watch = self._fingerprints.watch(backend, call.parsed, call.tenant)
         shadow = self._shadow(call, watch)
         inspection = Inspection(
-            call.parsed, backend, exchange, self._checks, self._recorder, shadow, watch
+            call.parsed, backend, exchange, self._checks, self._actions, shadow, watch
         )
+        other: Call | None = None
         backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
         try:
             return await self._answer(call, inspection)
+        except Rejection as refusal:
+            # Out of ``_answer`` it comes only while nothing has been released.
+            if elsewhere is not None and refusal.kind is Kind.WITHHELD:
+                other = await elsewhere(call)
+            if other is None:
+                raise
+            return other
         finally:
             later.cancel()
             backend.in_flight -= 1
-            await self._conclude(exchange, inspection)
+            if shadow.unseen is not None:
+                shadow.unseen.begin()  # it may be in the engine's cache, however this ended
+            if other is None:
+                await self._conclude(exchange, inspection)
 
     def _shadow(self, call: Call, watch: Watch | None) -> Shadow:
         """What the checks will need and admission did not."""
         backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
+        unseen = self._recollection(call)
         if not isinstance(length, Counted | Bounded):
-            return Shadow(watch=watch)
+            return Shadow(unseen=unseen, watch=watch)
         spawn = self._tasks.spawn
         count = new_share = None
         if isinstance(length, Bounded):
             count = Later(
                 lambda: spawn(backend.measurer.exact(call.parsed, tenant), "shadow count")
             )
-        if self._checks.latency != "off" and backend.prefill.teaches(length.total):
+        if self._checks.latency is not None and backend.prefill.teaches(length.total):
             new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
-        return Shadow(count, new_share, watch)
+        return Shadow(count, new_share, unseen, watch)
+
+    def _recollection(self, call: Call) -> Recollection | None:
+        """For the check of cached tokens: only where no one else can have the tenant's salt."""
+        own_salt = salted(call.backend, call.tenant, call.parsed)
+        if not (own_salt and call.backend.wiring.salt_is_ours):
+            return None
+        texts = attestation.texts_of(call.parsed)
+        if texts is None:
+            self._recollections.raw.add(call.tenant.id)
+            return None
+        return Recollection(
+            self._recollections, call.tenant.id, texts, self._threads, self._tasks.spawn
+        )
 
     async def _new_share(self, call: Call) -> float:
         """The share of the prompt's bytes that no earlier prompt of the tenant began with."""
@@ -123,6 +177,12 @@ class Forwarder:
                 if call.backend.wiring.drain_on_disconnect:
                     reading = _read_on(call.exchange, answer.detach(), passage.reader)
                     call.exchange.reading_on = self._tasks.spawn(reading, "drain")
+                raise
+            except Rejection as refusal:
+                withheld = refusal.kind is Kind.WITHHELD
+                if withheld and call.backend.wiring.drain_on_disconnect:
+                    # Not of this exchange any more, which may go on elsewhere.
+                    self._tasks.spawn(relay.read_out(answer.detach(), passage.reader), "drain")
                 raise
             finally:
                 call.exchange.observation = passage.reader.result()
@@ -155,7 +215,9 @@ class Forwarder:
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
-        opening = self._upstream.open(url, headers, call.body)
+        opening = self._upstream.open(
+            url, headers, call.body(with_id=self._checks.binding is not None)
+        )
         try:
             if not backend.wiring.drain_on_disconnect:
                 return await opening
@@ -226,3 +288,15 @@ def salted(backend: Backend, tenant: Tenant, parsed: ParsedRequest) -> wire.Edit
         return {}
     salt = backend.wiring.salt(tenant.id)[: backend.traits.salt_max_chars]
     return {field: wire.encode(salt)}
+
+
+def identified(backend: Backend, parsed: ParsedRequest, request_id: str) -> wire.Edits:
+    """The edit that gives the engine our id for the request, where it takes one in the body.
+
+    In /v1/responses it becomes the answer's whole id, which clients expect to begin so.
+    """
+    field = backend.traits.id_fields.get(parsed.dialect)
+    if field is None:
+        return {}
+    prefix = "resp_" if parsed.dialect == "openai_responses" else ""
+    return {field: wire.encode(prefix + request_id)}

@@ -6,22 +6,24 @@ import asyncio
 import logging
 import secrets
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from aiohttp import web
 
-from gateway.core.admission import decide, effective_limit, settles
+from gateway.core.admission import decide, effective_limit, require_short, settles
+from gateway.core.quarantine import State
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
-from gateway.dialects import isolation, routes, wire
+from gateway.dialects import isolation, routes
 from gateway.dialects.base import Dialect
 from gateway.edge import models, relay
-from gateway.edge.backends import Backend, choose
+from gateway.edge.backends import Backend, choose, quarantined
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
-from gateway.edge.forward import Call, Forwarder, salted
+from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
 from gateway.edge.queueing import queued
 from gateway.edge.record import Recorder
@@ -106,17 +108,36 @@ class Handler:
             if isinstance(exchange.length, Counted):
                 return _json(exchange, 200, dialect.count_answer(exchange.length.total))
         await _admit(backend, tenant, parsed, exchange)
-        async with (
-            runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer),
-            queued(backend, tenant, exchange) as waited,
-        ):
-            if waited:  # the limit may have fallen meanwhile
-                await _admit(backend, tenant, parsed, exchange)
-            edits = {**isolated, **dialect.edits(parsed), **salted(backend, tenant, parsed)}
-            body = wire.apply_edits(parsed.raw, edits, parsed.body.keys())
-            return await runtime.forwarder.forward(
-                Call(request, dialect, parsed, tenant, backend, body, exchange)
-            )
+        call = Call(request, dialect, parsed, tenant, backend, isolated, exchange)
+        async with runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer):
+            answer = await _send(runtime, call, partial(_elsewhere, runtime.backends))
+            if isinstance(answer, Call):  # once: a second answer withheld is the last
+                answer = await _send(runtime, answer, None)
+            assert isinstance(answer, web.StreamResponse)  # noqa: S101 - nowhere else was offered
+            return answer
+
+
+async def _send(
+    runtime: Runtime, call: Call, elsewhere: Elsewhere | None
+) -> web.StreamResponse | Call:
+    async with queued(call.backend, call.tenant, call.exchange) as waited:
+        if waited:  # the limit may have fallen meanwhile
+            await _admit(call.backend, call.tenant, call.parsed, call.exchange)
+        return await runtime.forwarder.forward(call, elsewhere)
+
+
+async def _elsewhere(backends: Sequence[Backend], call: Call) -> Call | None:
+    """The same call at another backend that serves the model and admits the prompt, if any."""
+    others = [backend for backend in backends if backend.name != call.backend.name]
+    trial = replace(call.exchange, length=None)
+    try:
+        backend = choose(others, call.parsed.model)
+        trial.backend, trial.doubt = backend.name, backend.doubt(call.parsed.prompt)
+        await _admit(backend, call.tenant, call.parsed, trial)
+    except Rejection:
+        return None
+    call.exchange.again(trial)
+    return replace(call, backend=backend)
 
 
 async def _parse(runtime: Runtime, dialect: Dialect, path: str, raw: bytes) -> ParsedRequest:
@@ -147,6 +168,13 @@ async def _admit(
         length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
         exchange.length = length
     decide(length, limit, backend.wiring.outcomes)
+    standing = backend.standing.state
+    if standing is State.QUARANTINED:  # since it was chosen
+        raise quarantined()
+    if standing is State.SUSPECT:
+        if isinstance(length, Bounded) and length.longest > backend.floor:
+            exchange.length = length = await backend.measurer.exact(parsed, tenant.id)
+        require_short(length, backend.floor)
 
 
 def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:

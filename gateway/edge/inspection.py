@@ -1,42 +1,55 @@
-"""The checks of one answer, at the two moments they can act: before its first byte, at its end."""
+"""The checks of one answer, at the moments they can act: before its first byte, as soon as it
+tells its id, and at its end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gateway.core import latency, spotcheck
+from gateway.core import attestation, binding, completeness, latency, spotcheck
+from gateway.core.quarantine import State
+from gateway.dialects import prompts
 from gateway.dialects.base import AnswerReader
+from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
-from gateway.edge.record import Recorder
 from gateway.edge.shadow import Shadow
 from gateway.edge.watch import Watch
-from gateway.errors import Kind, Rejection
 from gateway.types import (
     Action,
     Bounded,
     CheckResult,
     Counted,
     Ending,
+    Evidence,
     Finding,
     Observation,
     ParsedRequest,
     PromptLength,
+    TextPrompt,
     Verdict,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPolicy:
-    """What the operator wants checked, and what a suspect finding does.
+    """What the operator wants checked, and what a finding does. None: the check is off.
 
-    ``block`` and ``hold`` withhold the answer; ``flag`` records it. ``sample`` is the share of
-    answers whose usage is compared, 0 to 1.
+    ``sample`` is the share of answers whose usage is compared, 0 to 1.
     """
 
-    block_on_usage: bool = False
-    latency: str = "hold"  # off | flag | hold
+    prompt_tokens: Action = Action.FLAG
+    latency: Action | None = Action.BLOCK
+    binding: Action | None = Action.BLOCK
+    completeness: Action = Action.BLOCK
+    cached_tokens: Action = Action.FLAG
     sample: float = 1.0
+
+    @property
+    def may_withhold_end(self) -> bool:
+        """Whether a check that needs the whole answer can withhold it, or a stream's end."""
+        at_end = (self.prompt_tokens, self.completeness, self.cached_tokens)
+        return any(action is not Action.FLAG for action in at_end)
 
 
 class Inspection:
@@ -48,7 +61,7 @@ class Inspection:
         backend: Backend,
         exchange: Exchange,
         policy: CheckPolicy,
-        recorder: Recorder,
+        actions: Actions,
         shadow: Shadow,
         watch: Watch | None = None,
     ) -> None:
@@ -56,12 +69,13 @@ class Inspection:
         self._backend = backend
         self._exchange = exchange
         self._policy = policy
-        self._recorder = recorder
+        self._actions = actions
         self._shadow = shadow
         self._watch = watch
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
+        self._bound = policy.binding is None
 
     def found(self, finding: Finding, *, withhold: bool = True) -> None:
         """The one way a finding takes effect: noted, acted upon as it asks.
@@ -69,17 +83,33 @@ class Inspection:
         ``withhold`` is False where nothing of the answer is left to withhold.
         """
         self._exchange.checks.append(finding.result)
-        self._act(finding.result, withhold=withhold and finding.action is not Action.FLAG)
+        self._actions.take(finding, self._exchange, self._backend, able=withhold)
+
+    def _judged(
+        self, result: CheckResult, evidence: Evidence, action: Action, *, withhold: bool
+    ) -> None:
+        """Note a result; only a suspect one asks for more."""
+        if result.suspect:
+            self.found(Finding(result, evidence, action), withhold=withhold)
+        else:
+            self._exchange.checks.append(result)
+
+    # --- before anything is released ----------------------------------------------------------
 
     async def first_byte(self, ttft: float) -> None:
         """Physics, before anything is released."""
         self._exchange.ttft = ttft
-        if self._policy.latency == "off" or not self._request.generates:
+        if self._policy.latency is None or not self._request.generates:
             return
         result = latency.judge_ttft(self._backend.prefill, await self._uncached_tokens(), ttft)
-        self._exchange.checks.append(result)
-        if result.suspect:
-            self._act(result, withhold=self._policy.latency == "hold")
+        self._judged(result, Evidence.STRONG, self._policy.latency, withhold=True)
+
+    def identified(self, response_id: str | None) -> None:
+        """The answer's id, as soon as it is known: before the event that tells it is released."""
+        if not self._bound and response_id is not None:
+            self._judge_binding(response_id)
+
+    # --- at the end ---------------------------------------------------------------------------
 
     async def hear_events(self, released: bytes) -> None:
         """Whole events of a stream that are about to go out."""
@@ -100,13 +130,19 @@ class Inspection:
         return self.holds_end(reader) or (self._watch is not None and self._watch.holding)
 
     def holds_end(self, reader: AnswerReader) -> bool:
-        """Whether a stream that has just ended must wait for the judgement of its usage."""
-        return self._policy.block_on_usage and reader.result().ending is Ending.COMPLETE
+        """Whether a stream that has just ended must wait for the judgement of its end."""
+        return self._policy.may_withhold_end and reader.complete
 
     async def at_end(self, seen: Observation) -> None:
-        """All of the answer is here and its end, at least, not released: usage may block it."""
-        if self._policy.block_on_usage:
+        """All of the answer is here and its end, at least, not released."""
+        if not self._bound:
+            self._judge_binding(seen.response_id)
+        result = completeness.judge_completeness(self._request, seen)
+        self._judged(result, Evidence.WEAK, self._policy.completeness, withhold=True)
+        if self._policy.prompt_tokens is not Action.FLAG:
             await self._judge_usage(seen, withhold=True)
+        if self._policy.cached_tokens is not Action.FLAG:
+            await self._judge_cached(seen, withhold=True)
 
     @property
     def counting(self) -> bool:
@@ -119,8 +155,11 @@ class Inspection:
         if seen is None:
             return
         await self._length()
-        if not any(check.check == spotcheck.CHECK for check in self._exchange.checks):
+        judged = {check.check for check in self._exchange.checks}
+        if spotcheck.CHECK not in judged:
             await self._judge_usage(seen, withhold=False)
+        if attestation.CHECK not in judged:
+            await self._judge_cached(seen, withhold=False)
         await self._conclude_watch(seen)
         self._learn(seen)
 
@@ -130,6 +169,24 @@ class Inspection:
             self.found(told, withhold=False)
         elif told is not None:
             self._exchange.checks.append(told)
+
+    # --- the checks ---------------------------------------------------------------------------
+
+    def _judge_binding(self, response_id: str | None) -> None:
+        """Once an answer. One sequence asked for: several have ids of their own on SGLang."""
+        self._bound = True
+        if self._policy.binding is None:
+            return
+        echoes, kind = self._backend.past.echoes, self._request.dialect
+        single = completeness.answers(self._request) == 1
+        result = binding.judge_binding(
+            self._exchange.request_id, response_id, expected=single and kind in echoes
+        )
+        if result.verdict is Verdict.OK and single:
+            echoes.add(kind)
+        certain = result.reason == binding.ANOTHER
+        evidence = Evidence.CERTAIN if certain else Evidence.STRONG
+        self._judged(result, evidence, self._policy.binding, withhold=True)
 
     async def _judge_usage(self, seen: Observation, *, withhold: bool) -> None:
         if not self._sampled:
@@ -143,10 +200,45 @@ class Inspection:
                 seen.usage,
                 first_only=self._backend.traits.usage_first_only,
                 doubt=self._exchange.doubt,
+                engine_limit=self._engine_limit(seen),
             )
-        self._exchange.checks.append(result)
-        if result.suspect:
-            self._act(result, withhold=withhold)
+        self._judged(result, Evidence.STRONG, self._policy.prompt_tokens, withhold=withhold)
+
+    def _engine_limit(self, seen: Observation) -> int | None:
+        """Of one prompt that an answer was generated from, and not a batch's sum."""
+        single = prompts.items(self._request.prompt) == 1 and self._request.generates
+        told = seen.usage is not None and seen.usage.prompt_tokens is not None
+        return self._backend.stated(self._request.model) if single and told else None
+
+    async def _judge_cached(self, seen: Observation, *, withhold: bool) -> None:
+        """Cached tokens against what this tenant ever sent, where that can be known."""
+        if self._shadow.unseen is None or seen.ending is not Ending.COMPLETE:
+            return
+        unseen = await self._shadow.unseen.result()
+        length = await self._length()
+        if completeness.answers(self._request) > 1:  # SGLang prefills the prompt once beforehand
+            result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, "several_choices")
+        elif unseen is None or not isinstance(length, Counted):
+            reason = "not_told" if unseen is None else "not_counted"
+            result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, reason)
+        else:
+            told = attestation.report(length.total, seen.usage, unseen)
+            result = told if isinstance(told, CheckResult) else await self._attest(told)
+        action = self._policy.cached_tokens
+        self._judged(result, Evidence.CERTAIN, action, withhold=withhold)
+
+    async def _attest(self, told: attestation.Report) -> CheckResult:
+        past, tokens = self._backend.past, 0
+        if not attestation.fits_by_bytes(told):
+            asked = replace(self._request, prompt=TextPrompt(told.unseen, False))
+            counted = await self._backend.measurer.exact(asked, self._exchange.tenant)
+            if not isinstance(counted, Counted):
+                return CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, "not_counted")
+            tokens = counted.total
+        result = attestation.judge_cached(told, tokens, proved=past.proofs)
+        if result.verdict is Verdict.OK and told.telling:
+            past.proofs += 1
+        return result
 
     async def _length(self) -> PromptLength:
         bound = self._exchange.length
@@ -154,11 +246,9 @@ class Inspection:
             counted = await self._shadow.count.result()
             self._shadow = replace(self._shadow, count=None)
             result = spotcheck.judge_bound(bound, counted)
-            self._exchange.checks.append(result)
             if isinstance(counted, Counted):  # else the bound is still the best there is
                 self._exchange.length = counted
-            if result.suspect:
-                self._act(result, withhold=False)
+            self._judged(result, Evidence.WEAK, Action.FLAG, withhold=False)
         assert self._exchange.length is not None  # noqa: S101 - admission ran first
         return self._exchange.length
 
@@ -181,7 +271,11 @@ class Inspection:
         return None
 
     def _learn(self, seen: Observation) -> None:
-        """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill."""
+        """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill.
+
+        Nothing is learnt from a backend under suspicion: a fault that passes for speed would
+        raise the ceiling it is measured by.
+        """
         exchange = self._exchange
         if (
             exchange.stream
@@ -189,16 +283,7 @@ class Inspection:
             and isinstance(exchange.length, Counted)
             and seen.ending is Ending.COMPLETE
             and not any(check.suspect for check in exchange.checks)
+            and self._backend.standing.state is State.SERVING
         ):
             uncached = int(exchange.length.total * self._new_share)
             self._backend.prefill = self._backend.prefill.learned(uncached, exchange.ttft)
-
-    def _act(self, finding: CheckResult, *, withhold: bool) -> None:
-        """Every suspect finding is an incident; whether the answer goes out is the operator's."""
-        incident = self._recorder.incident(finding.check, self._exchange, finding)
-        if withhold:
-            raise Rejection(
-                Kind.WITHHELD,
-                "The response was withheld by an integrity check. Retry.",
-                incident=incident,
-            )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-from gateway.core import latency, spotcheck
+from gateway.core import attestation, binding, completeness, latency, spotcheck
 from gateway.core.fingerprint import verdict as fingerprints
+from gateway.core.quarantine import State
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
 # A counter that appears at 1 hides its first event from increase(): these appear at 0.
-CHECKS = (spotcheck.CHECK, spotcheck.BOUND, latency.CHECK, fingerprints.CHECK)
+CHECKS = (
+    spotcheck.CHECK,
+    spotcheck.BOUND,
+    latency.CHECK,
+    binding.CHECK,
+    completeness.CHECK,
+    attestation.CHECK,
+    fingerprints.CHECK,
+)
+STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
+DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -75,6 +88,26 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
+        self.incidents_suppressed = make.counter(
+            "poolgate_incidents_suppressed",
+            "Incidents not recorded: one tenant's answers opened too many",
+            "kind",
+        )
+        self.webhook = make.counter(
+            "poolgate_webhook_deliveries",
+            "Incidents for the webhook, by what became of them",
+            "result",
+        )
+        self.retries = make.counter(
+            "poolgate_withheld_retries",
+            "Requests asked again elsewhere after this backend's answer was withheld",
+            "backend",
+        )
+        self.standing = make.gauge(
+            "poolgate_backend_standing",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
+            "backend",
+        )
         self.backend_state = make.gauge(
             "poolgate_backend_state",
             "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
@@ -147,8 +180,11 @@ class Metrics:
 
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
+        for result in DELIVERIES:
+            self.webhook.labels(result)
         for check in CHECKS:
             self.incidents.labels(check)
+            self.incidents_suppressed.labels(check)
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
 
@@ -161,6 +197,7 @@ class Metrics:
             self.effective_limit,
             self.limit_age,
             self.backend_state,
+            self.standing,
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,

@@ -1,22 +1,18 @@
-"""One record an exchange, once, whatever happened: metrics, a log line, incidents."""
+"""One record an exchange, once, whatever happened: metrics and a log line."""
 
 from __future__ import annotations
 
-import logging
-import secrets
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
 
-from gateway.edge.exchange import Exchange
+from gateway.edge.exchange import Exchange, Withheld
+from gateway.edge.incidents import Incidents
 from gateway.edge.metrics import Metrics
 from gateway.errors import Kind
-from gateway.types import CheckResult
 
-incident_log = logging.getLogger("poolgate.incident")
 BY_QUOTA = frozenset({Kind.RATE_LIMITED, Kind.EXCEEDS_ALLOWANCE})
 
 
@@ -30,11 +26,17 @@ class Lines(Protocol):
 class Recorder:
     """Writes what the exchange was to metrics and logs. Never text, never keys."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], access: Lines | None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        access: Lines | None,
+        incidents: Incidents,
+    ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._access = access
-        self.incidents: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.incidents = incidents
 
     def write(self, exchange: Exchange) -> None:
         """The exchange is over."""
@@ -46,7 +48,8 @@ class Recorder:
             metrics.rejections.labels(exchange.refusal.kind.code).inc()
             self._cost_of_refusal(exchange)
         self._quota(exchange)
-        if exchange.forwarded_at is not None:
+        # Before a second engine was asked there was the first one's time, which is not overhead.
+        if exchange.forwarded_at is not None and exchange.withheld is None:
             taken = exchange.forwarded_at - exchange.started - (exchange.queued or 0.0)
             metrics.overhead_seconds.observe(taken)
         if exchange.queued is not None:
@@ -54,31 +57,18 @@ class Recorder:
         if exchange.ttft is not None and exchange.stream:
             metrics.ttft.labels(exchange.backend).observe(exchange.ttft)
         self._usage(exchange)
-        for check in exchange.checks:
-            metrics.checks.labels(check.check, check.verdict).inc()
-            if check.suspect:
-                metrics.suspects.labels(check.check, exchange.backend).inc()
+        if exchange.withheld is not None:
+            metrics.retries.labels(exchange.withheld.backend).inc()
+            self._checks(exchange.withheld)
+        self._checks(Withheld(exchange.backend, tuple(exchange.checks)))
         if self._access is not None:
             self._access.write(msgspec.json.encode(self._line(exchange)))
 
-    def incident(self, kind: str, exchange: Exchange, finding: CheckResult) -> str:
-        """Open an incident; its id goes to the client, its evidence stays here."""
-        incident = {
-            "id": f"inc_{secrets.token_hex(8)}",
-            "time": datetime.now(UTC).isoformat(),
-            "kind": kind,
-            "request_id": exchange.request_id,
-            "backend": exchange.backend,
-            "tenant": exchange.tenant,
-            "prompt_tokens": exchange.prompt_tokens,
-            "ttft_s": exchange.ttft,
-            "bytes_released": exchange.bytes_out,
-            "finding": msgspec.to_builtins(finding),
-        }
-        self.incidents.append(incident)
-        self._metrics.incidents.labels(kind).inc()
-        incident_log.warning("%s", msgspec.json.encode(incident).decode())
-        return str(incident["id"])
+    def _checks(self, answer: Withheld) -> None:
+        for check in answer.checks:
+            self._metrics.checks.labels(check.check, check.verdict).inc()
+            if check.suspect:
+                self._metrics.suspects.labels(check.check, answer.backend).inc()
 
     def _cost_of_refusal(self, exchange: Exchange) -> None:
         refusal = exchange.refusal
@@ -127,4 +117,5 @@ class Recorder:
             "ttft_s": exchange.ttft,
             "duration_s": round(self._clock() - exchange.started, 6),
             "checks": {check.check: str(check.verdict) for check in exchange.checks},
+            "withheld_at": exchange.withheld.backend if exchange.withheld else None,
         }

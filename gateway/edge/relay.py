@@ -66,44 +66,71 @@ async def pass_whole(passage: Passage) -> web.Response:
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
     body = b"".join(parts)
-    if answer.status < 400 and passage.is_legible:
-        await passage.inspection.hear_body(body)
-    await passage.inspection.at_end(reader.result())
+    if answer.status < 300:  # what an engine says of a redirect is not an answer
+        if passage.is_legible:
+            await passage.inspection.hear_body(body)
+        await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
     passage.exchange.bytes_out = len(body)
     return web.Response(status=answer.status, headers=passage.headers, body=body)
 
 
 async def pass_stream(passage: Passage) -> web.StreamResponse:
-    """Release each chunk as it comes, once the first one was judged; the end may wait for more.
+    """Release each event as it comes, once the first byte was judged; the end may wait for more.
 
-    Before the first byte a failure is raised as ``Rejection`` and gets an ordinary error answer;
-    after it, the client gets an error event and an aborted connection, never a clean end: an
-    answer that was cut must not look complete.
+    While nothing was released a failure is raised as ``Rejection`` and gets an ordinary error
+    answer; after that, the client gets an error event and an aborted connection, never a clean
+    end: an answer that was cut must not look complete.
     """
-    reader, exchange = passage.reader, passage.exchange
+    reader, outlet = passage.reader, _Outlet(passage)
     chunks = passage.answer.chunks()
     first = await anext(chunks, b"")
     await passage.inspection.first_byte(passage.since_sent)
-    response = web.StreamResponse(status=passage.answer.status, headers=passage.headers)
-    await _to_client(response.prepare(passage.request))
-    exchange.status = response.status
     held = b""
     try:
         async for chunk in _with_first(first, chunks):
             held += await _heard(passage, reader.receive(chunk))
+            passage.inspection.identified(reader.response_id)
             if held and not passage.inspection.holds(reader):
-                await _to_client(response.write(held))
-                exchange.bytes_out += len(held)
+                await outlet.write(held)
                 held = b""
         held += await _heard(passage, reader.end())
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
-        return await _break_off(passage, response, refusal)
-    exchange.bytes_out += len(held)
-    await _to_client(response.write_eof(held))
-    return response
+        if outlet.response is None:
+            raise
+        return await _break_off(passage, outlet.response, refusal)
+    return await outlet.finish(held)
+
+
+class _Outlet:
+    """The client's side of a stream: its head goes out with the first bytes released."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        self.response: web.StreamResponse | None = None
+
+    async def write(self, data: bytes) -> None:
+        response = await self._open()
+        await _to_client(response.write(data))
+        self._passage.exchange.bytes_out += len(data)
+
+    async def finish(self, data: bytes) -> web.StreamResponse:
+        response = await self._open()
+        self._passage.exchange.bytes_out += len(data)
+        await _to_client(response.write_eof(data))
+        return response
+
+    async def _open(self) -> web.StreamResponse:
+        if self.response is None:
+            passage = self._passage
+            self.response = web.StreamResponse(
+                status=passage.answer.status, headers=passage.headers
+            )
+            await _to_client(self.response.prepare(passage.request))
+            passage.exchange.status = self.response.status
+        return self.response
 
 
 async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:

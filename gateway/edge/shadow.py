@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.core import prefixes
 from gateway.dialects.prompt_text import PROMPT_MEMBERS
+from gateway.edge.recollection import Recollection
 from gateway.types import ParsedRequest, PromptLength
 
 T = TypeVar("T")
@@ -62,16 +63,18 @@ class Shadow:
     """What is still to be known of a prompt.
 
     ``count`` is exact, where a bound admitted the prompt; ``new_share``, where TTFT is judged, is
-    the share of it that no earlier prompt of the tenant began with. ``watch`` remembers it.
+    the share of it that no earlier prompt of the tenant began with; ``unseen``, where cached
+    tokens are judged, the text its tenant never sent before; ``watch`` remembers it.
     """
 
     count: Later[PromptLength] | None = None
     new_share: Later[float] | None = None
+    unseen: Recollection | None = None
     watch: Beginning | None = None
 
     def begin(self) -> None:
         """The request should be with the engine: start what there is to do."""
-        for work in (self.count, self.new_share, self.watch):
+        for work in (self.count, self.new_share, self.unseen, self.watch):
             if work is not None:
                 work.begin()
 

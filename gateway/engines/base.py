@@ -99,12 +99,14 @@ class Traits:
     ``closes_after_stream``: it hangs up after a streamed answer without saying so beforehand.
     ``salt_fields``: dialect -> the request field that salts the prefix cache, where it has one.
     ``salt_max_chars``: the longest salt it takes.
+    ``id_fields``: dialect -> the request field that gives the request its id, and so the answer.
     """
 
     usage_first_only: bool = False
     closes_after_stream: bool = False
     salt_fields: Mapping[str, str] = field(default_factory=dict)
     salt_max_chars: int = 64
+    id_fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable

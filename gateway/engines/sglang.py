@@ -71,7 +71,13 @@ class Sglang:
             "openai_completions": "cache_salt",
             "openai_responses": "cache_salt",
             "sglang_generate": "cache_salt",
-        }
+        },
+        id_fields={
+            "openai_chat": "rid",
+            "openai_completions": "rid",
+            "openai_responses": "request_id",
+            "sglang_generate": "rid",
+        },
     )
     probes: tuple[Probe, ...] = (SERVER_INFO, OLD_SERVER_INFO, MODELS)
 

@@ -92,6 +92,7 @@ class Vllm:
             "anthropic_messages": "cache_salt",
         },
         salt_max_chars=128,
+        id_fields={"openai_responses": "request_id"},  # elsewhere the header X-Request-Id
     )
     probes: tuple[Probe, ...] = (VERSION, MODELS, METRICS)
 

@@ -31,6 +31,13 @@ _TOO_FAST: Final = {
     "off": "not checked",
     "flag": "recorded",
     "hold": "held until it is checked",
+    "quarantine": "held until it is checked, and held against the backend",
+}
+_FOUND: Final = {
+    "off": "NOT CHECKED",
+    "flag": "recorded",
+    "block": "withheld",
+    "quarantine": "withheld, and held against the backend",
 }
 _STORE_FAILS: Final = {"refuse": "refused with 503", "allow": "ADMITTED without quotas"}
 _ENGINE_ALONE: Final = "the engine's limit alone"
@@ -198,6 +205,17 @@ def _checks(settings: Settings) -> Iterator[str]:
         f"on a mismatch {_MISMATCH[usage.action]}"
     )
     yield f"a long prompt answered too fast: {_TOO_FAST[latency.action]}"
+    integrity = settings.integrity
+    yield f"an answer of another request: {_FOUND[integrity.binding.action]}"
+    yield f"a success that is empty or cannot be: {_FOUND[integrity.completeness.action]}"
+    yield f"cached tokens of text never sent: {_FOUND[integrity.cached_tokens.action]}"
+    quarantine = integrity.quarantine
+    yield (
+        f"a backend under suspicion gets prompts up to {quarantine.suspect_floor} tokens; at most "
+        f"{quarantine.max_share * 100:.4g} % of a model's backends are taken out"
+    )
+    if integrity.webhook is not None:
+        yield f"incidents are sent to {integrity.webhook.url}"
 
 
 def _store(limits: Limits) -> str:

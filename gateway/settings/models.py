@@ -35,6 +35,13 @@ from gateway.settings.fields import (
     no_duplicates,
     not_empty,
 )
+from gateway.settings.integrity import (
+    BindingCheck,
+    CachedTokensCheck,
+    CompletenessCheck,
+    Quarantine,
+    Webhook,
+)
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.queue import Queue
@@ -152,6 +159,11 @@ class Backend(Section):
         default=None,
         description="How much it is sent at once. Without it, requests go to it as they come.",
     )
+    prefill_ceiling: Positive | None = Field(
+        default=None,
+        description="The most tokens a second it can prefill, as you know it: the latency check "
+        "then judges from the first answer on, and never below this speed.",
+    )
     on_disconnect: Literal["cancel", "drain"] = Field(
         default="cancel",
         description="When the client goes away: cancel the engine's request, or read its answer "
@@ -202,20 +214,13 @@ class PromptTokensCheck(Section):
     )
 
 
-class CachedTokensCheck(Section):
-    """Cached tokens no one could have cached."""
-
-    action: Literal["flag", "block", "quarantine"] = Field(
-        default="quarantine", description="On a finding."
-    )
-
-
 class LatencyCheck(Section):
     """A long prompt answered in a short prompt's time."""
 
-    action: Literal["off", "flag", "hold"] = Field(
+    action: Literal["off", "flag", "hold", "quarantine"] = Field(
         default="flag",
-        description="On a finding: do not look, record it, or withhold the answer.",
+        description="On a finding: do not look, record it, withhold the answer, or hold it against "
+        "the backend too.",
     )
 
 
@@ -246,12 +251,6 @@ class FingerprintsCheck(Section):
     )
 
 
-class Quarantine(Section):
-    """Taking backends out after a finding."""
-
-    max_share: Share = Field(default=0.5, description="Largest share of backends taken out.")
-
-
 class Integrity(Section):
     """Checks on every answer. Those that are None were not written."""
 
@@ -259,15 +258,26 @@ class Integrity(Section):
         default=PromptTokensCheck(), description="Count against the engine's usage."
     )
     latency: LatencyCheck = Field(default=LatencyCheck(), description="Latency too good.")
-    cached_tokens: CachedTokensCheck | None = Field(
-        default=None, description="Not in this version."
+    binding: BindingCheck = Field(
+        default=BindingCheck(), description="Answers that belong to another request."
+    )
+    completeness: CompletenessCheck = Field(
+        default=CompletenessCheck(), description="Successes that are none."
+    )
+    cached_tokens: CachedTokensCheck = Field(
+        default=CachedTokensCheck(), description="Cached tokens nobody could have cached."
     )
     sentinel: SentinelCheck | None = Field(default=None, description="Not in this version.")
     fingerprints: FingerprintsCheck | None = Field(
         default=None,
         description="Other tenants' text in answers. Where it is not written, nothing is kept.",
     )
-    quarantine: Quarantine | None = Field(default=None, description="Not in this version.")
+    quarantine: Quarantine = Field(
+        default=Quarantine(), description="What becomes of a backend that was found at fault."
+    )
+    webhook: Webhook | None = Field(
+        default=None, description="Where incidents are sent, besides the log."
+    )
     secret: SaltSecret | None = Field(
         default=None,
         description="Key of what these checks keep and write, 16 characters or more. Without one "

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 INACTIVE: Mapping[str, str] = MappingProxyType(
     {
-        "integrity.cached_tokens": "the check of cached tokens is not in this version",
         "integrity.sentinel": "sentinels are not in this version: no marker is placed or scanned",
-        "integrity.quarantine": "quarantine is not in this version: no backend is taken out",
     }
 )
 INACTIVE_IN_MEMORY: Mapping[str, str] = MappingProxyType(

@@ -13,7 +13,7 @@ from gateway import __version__
 from gateway.edge.admin import JSON
 from gateway.settings import HostPort
 from gateway.supervise import merge
-from gateway.supervise.ledger import Ledger
+from gateway.supervise.ledger import INCIDENTS, Ledger
 from gateway.supervise.process import Answer, Silent, Slot, Worker
 
 
@@ -101,10 +101,21 @@ class Admin:
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
-    async def incidents(self, _request: web.Request) -> web.Response:
-        """The latest incidents of all workers, newest first."""
+    async def incidents(self, request: web.Request) -> web.Response:
+        """The latest incidents of all workers, newest first.
+
+        With a query, which each worker applies, only of those that run.
+        """
+        if not request.query:
+            return web.Response(
+                body=msgspec.json.encode(await self._ledger.incidents()), content_type=JSON
+            )
+        answers = list((await self._ask_all("GET", request.raw_path)).values())
+        if bad := next((answer for answer in answers if answer.status != 200), None):
+            return _passed_on(bad)
+        found = [one for answer in answers for one in msgspec.json.decode(answer.body)]
         return web.Response(
-            body=msgspec.json.encode(await self._ledger.incidents()), content_type=JSON
+            body=msgspec.json.encode(merge.newest_first(found, _most(request))), content_type=JSON
         )
 
     async def any_worker(self, request: web.Request) -> web.Response:
@@ -156,3 +167,8 @@ def _decoded(answer: Answer) -> dict[str, Any]:
 
 def _passed_on(answer: Answer) -> web.Response:
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)
+
+
+def _most(request: web.Request) -> int:
+    """The limit of a query that every worker has found to be in order."""
+    return int(request.query.get("limit", INCIDENTS))

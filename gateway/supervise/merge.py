@@ -17,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.core.quarantine import State
 from gateway.edge import usage
+from gateway.edge.metrics import STANDING
 
 Combine = Callable[[float, float], float]
 
@@ -31,6 +33,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_context_tokens": min,
         "poolgate_effective_limit_tokens": min,
         "poolgate_backend_state": min,
+        "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
         "poolgate_limit_age_seconds": max,
@@ -76,8 +79,8 @@ def exposition(families: Sequence[Metric]) -> bytes:
 def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One worker's status with the sums of all; empty where none answered.
 
-    What is in flight, what waits and the incidents are summed. What each finds of the engines by
-    itself is the first one's.
+    What is in flight, what waits and the incidents are summed; of standings the worst is told. What
+    else each finds of the engines by itself is the first one's.
     """
     if not statuses:
         return {}
@@ -94,8 +97,10 @@ def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What of a backend's status is summed over the workers."""
+    """What of a backend's status is of all workers."""
     load: dict[str, Any] = {"in_flight": sum(backend["in_flight"] for backend in backends)}
+    if standings := [backend["standing"] for backend in backends if "standing" in backend]:
+        load["standing"] = max(standings, key=lambda one: STANDING[State(one["state"])])
     queues = [queue for backend in backends if (queue := backend.get("queue"))]
     if queues:
         load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}

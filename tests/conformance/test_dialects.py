@@ -79,7 +79,7 @@ def read(exchange, request=None, size=None):
     dialect = routes.match(exchange.method, exchange.path)
     parsed = dialect.parse(exchange.path, request or exchange.request)
     reader = dialect.reader(parsed, status=exchange.status, content_type=exchange.content_type)
-    size = size or len(exchange.body)
+    size = size or len(exchange.body) or 1
     chunks = [exchange.body[at : at + size] for at in range(0, len(exchange.body), size)]
     out = b"".join([reader.receive(chunk) for chunk in chunks]) + reader.end()
     return out, reader.result()

@@ -79,11 +79,30 @@ async def test_a_count_under_half_of_ours_is_suspect(action, status):
                 assert b"hello" not in reply[1]
 
 
+@pytest.mark.parametrize(("tokens", "found"), [(1017, False), (1018, True)])
+async def test_an_uncounted_prompt_the_engine_took_over_its_limit_is_suspect(tokens, found):
+    async def script(request, wire):
+        usage = {"prompt_tokens": tokens, "completion_tokens": 1}
+        wire.write(answer(json.dumps({**CHAT, "usage": usage}).encode()))
+
+    uncounted = {**BODY, "input_ids": [7]}
+    backend = {"limit": {"when_uncountable": "allow", "margin": 100}}
+    async with RawEngine().running() as engine:
+        engine.script = script
+        async with gateway_for(engine.url, backend=backend) as app:
+            assert (await raw_post(app, uncounted))[0] == 200
+            await settled(app)
+            reasons = [incident["finding"]["reason"] for incident in app.recorder.incidents]
+            assert reasons == (["over_limit"] if found else [])
+
+
 async def test_a_suspect_stream_has_no_end_where_usage_blocks():
     async def script(request, wire):
         usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
         wire.write(head(kind="text/event-stream", chunked=True))
-        wire.write(chunk(delta("hello", "stop")) + chunk(usage))
+        wire.write(chunk(delta("hello")))
+        await asyncio.sleep(0.1)  # released: only the end is left to withhold
+        wire.write(chunk(delta("", "stop")) + chunk(usage))
         wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
 
     long = {**BODY, "stream": True, "messages": [{"role": "user", "content": "word " * 400}]}
@@ -215,7 +234,8 @@ async def test_each_tenant_has_its_own_salt_and_no_client_sets_one():
     assert salts[0] == salts[1] != salts[2]
     assert "mine" not in salts
     for request in engine.received:
-        assert not {"extra_key", "rid", "priority"} & request.json.keys()
+        assert not {"extra_key", "priority"} & request.json.keys()
+        assert request.json["rid"] == request.header("x-request-id")[0]
         assert len(request.json["cache_salt"]) == 64
 
 
@@ -225,7 +245,11 @@ async def test_a_body_that_needs_no_edit_goes_out_as_it_came():
         b' "unknown" : [1e2, "\\u00e9"]}'
     )
     async with RawEngine().running() as engine:
-        async with gateway_for(engine.url, backend={"cache_salt": "off"}) as app:
+        async with gateway_for(
+            engine.url,
+            backend={"cache_salt": "off"},
+            integrity={"binding": {"action": "off"}},
+        ) as app:
             async with aiohttp.ClientSession() as http:
                 await http.post(app.data_url + "/v1/chat/completions", data=raw)
         assert engine.received[0].body == raw

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
+from gateway.core.fingerprint.normal import normal_slices
 from gateway.simulate import INSTANT, Faults, SimulateSettings
 from gateway.simulate.text import Habits
 from integration.conftest import gateway_and_engine, gateway_for
@@ -95,12 +96,10 @@ async def leaky_gateway(integrity):
 
 
 async def fill(live):
-    """Let tenants leave their prompts in all of the engine's memory; the requests' names there."""
-    before = set(live.engine.truths)
+    """Let tenants leave their prompts in all of the engine's memory."""
     for name, text in zip(NAMES, map(secret, TENANTS), strict=False):
         assert (await post(live.app, asking(text), tenant=name))[0] == 200
     await remembered()
-    return set(live.engine.truths) - before
 
 
 def over_pool(run):
@@ -108,30 +107,34 @@ def over_pool(run):
     return asking(f"{run}" + " a" * 1500, max_tokens=400)
 
 
-async def leaks(live, owners):
-    """How many tokens of one of these requests the engine's last text held, at most."""
-    async with asyncio.timeout(5):
-        while not live.engine.idle:
-            await asyncio.sleep(0.01)
-    truth = list(live.engine.truths.values())[-1]
-    return max((truth.copied.get(owner, 0) for owner in owners), default=0)
+def normal(text):
+    return b"".join(normal_slices([text])).strip()
+
+
+def shares(text, other, least):
+    """Whether the texts have so many normal bytes in a row in common."""
+    ours, theirs = normal(text), normal(other)
+    return any(ours[at : at + least] in theirs for at in range(len(ours) - least + 1))
 
 
 async def test_leaks_of_the_incident_are_withheld():
     async with leaky_gateway(BLOCK) as live:
-        outcomes = []
+        withheld, passed = 0, []
         for run in range(20):
-            owners = await fill(live)
+            await fill(live)
             status, body = await post(live.app, over_pool(run))
-            outcomes.append((status, await leaks(live, owners)))
             if status == 502:
+                withheld += 1
                 assert json.loads(body)["error"]["code"] == "response_withheld"
                 assert b"Note" not in body
-        assert sum(copied > 100 for _, copied in outcomes) >= 6
-        assert all(status == 502 for status, copied in outcomes if copied > 100)
+            else:
+                passed.append(json.loads(body)["choices"][0]["message"]["content"])
+        assert withheld >= 6
+        for text in passed:
+            assert not any(shares(text, secret(name), 160) for name in TENANTS)
         incidents = [one for one in live.app.recorder.incidents if one["kind"] == "fingerprints"]
         reasons = [one["finding"]["reason"] for one in incidents]
-        assert reasons.count("prompt_run") == sum(status == 502 for status, _ in outcomes)
+        assert reasons.count("prompt_run") == withheld
         assert "finding_rate" in reasons  # all of them together say that the backend leaks
         assert "Note" not in json.dumps(incidents)
 

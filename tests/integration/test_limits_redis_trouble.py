@@ -431,6 +431,21 @@ async def test_a_store_that_is_down_at_the_start_is_found_later(
         assert await until_exact(limiter) < RECOVERY
 
 
+async def test_a_stall_of_this_process_is_not_held_against_the_store(
+    server: valkey_server.Server,
+) -> None:
+    watch = valkey_server.Watch()
+    async with valkey_server.limiter_on(server.url, timeout=TIMEOUT, watch=watch) as limiter:
+        await asyncio.gather(*(limiter.reserve([requests()]) for _ in range(10)))
+        with server.frozen():
+            asked = [asyncio.create_task(limiter.reserve([requests()])) for _ in range(10)]
+            await asyncio.sleep(0.03)  # they are sent
+        time.sleep(1.4 * TIMEOUT)  # answered meanwhile, and nobody looks
+        outcomes = await asyncio.gather(*asked)
+        assert not any(isinstance(outcome, Unlimited | Refused) for outcome in outcomes)
+        assert watch.states == [True]
+
+
 async def test_closing_does_not_wait_for_a_frozen_store(server: valkey_server.Server) -> None:
     with server.frozen():
         began = time.monotonic()

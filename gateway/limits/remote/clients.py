@@ -1,8 +1,9 @@
 """redis-py's clients for each kind of store.
 
-Set here against its defaults: every wait is bounded by the store's timeout instead of five
-seconds, nothing is retried (a reservation sent twice would be the limiter's business, and it has
-its own policy), no health checks and no greetings beyond AUTH and SELECT.
+Set here against its defaults: every wait ends after two of the store's timeouts instead of five
+seconds (two, so that an answer which is here after a stall of this process is still read), nothing
+is retried (a reservation sent twice would be the limiter's business, and it has its own policy), no
+health checks and no greetings beyond AUTH and SELECT.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class _ThroughSentinels:
 
 def _options(timeout: float) -> dict[str, Any]:
     return {
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
+        "socket_timeout": 2 * timeout,
+        "socket_connect_timeout": 2 * timeout,
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
         "driver_info": None,

@@ -12,7 +12,7 @@ DIGEST = "0d3c2f4a5b6978e1f2034cd56ab79e80f1a2b3c4d5e6f708192a3b4c5d6e7f80"
 GOOD = f"""\
 backends: [{{name: a, url: "http://h:1", api_key: LEAKMARK}}]
 tenants: [{{id: t, key_sha256: ["{DIGEST}"]}}]
-integrity: {{quarantine: {{}}}}
+policies: {{spare: {{concurrent: 1}}}}
 """
 BAD = """\
 backends: [{name: a, url: "http://h:1", limit: {refresh: 5}}]
@@ -35,7 +35,7 @@ def test_a_good_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert check(tmp_path, GOOD) == 0
     shown = capsys.readouterr()
     assert "Backend a (http://h:1):" in shown.out
-    assert "integrity.quarantine is not active" in shown.out
+    assert "policies.spare is not active" in shown.out
     assert shown.err == ""
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.admission import Limit, Outcomes, decide, effective_limit, settles
+from gateway.core.admission import Limit, Outcomes, decide, effective_limit, require_short, settles
 from gateway.core.capacity import Known, Unknown, Unsafe
 from gateway.errors import Kind, Rejection
 from gateway.types import AtLeast, Bounded, Counted, Role, Unverifiable
@@ -90,3 +90,17 @@ def test_admission_is_monotone(tokens, limit):
         assert admitted(Counted((tokens + 1,)), Limit(limit, "engine")) is not True
     else:
         assert admitted(Counted((tokens,)), Limit(limit + 1, "engine")) is True
+
+
+@pytest.mark.parametrize("length", [Counted((100, 7)), Bounded(100, 150)])
+def test_a_suspect_backend_gets_what_is_known_to_be_short(length):
+    require_short(length, 100)
+
+
+@pytest.mark.parametrize(
+    "length", [Counted((7, 101)), Bounded(101, 101), AtLeast(1), Unverifiable("image")]
+)
+def test_and_nothing_else(length):
+    with pytest.raises(Rejection) as refusal:
+        require_short(length, 100)
+    assert refusal.value.kind is Kind.QUARANTINED

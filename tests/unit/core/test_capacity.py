@@ -145,3 +145,17 @@ def test_a_worker_that_answers_without_a_limit_is_unknown(limit):
     answer = c.capacity(seen(a=limit), c.Rules(), 0.0)
     assert isinstance(answer, c.Unknown)
     assert "states no limit" in answer.reason
+
+
+def test_another_process_is_another_incarnation_a_silence_is_not():
+    def of(**more):
+        words = {"a": (facts("a", 100, **more),)}
+        return c.observe(c.Snapshot(), c.Round(words), 0.0)
+
+    first = of(incarnation="1", version="0.5")
+    assert c.incarnations(first) == c.incarnations(of(incarnation="1", version="0.5"))
+    assert c.incarnations(first) != c.incarnations(of(incarnation="2", version="0.5"))
+    assert c.incarnations(first) != c.incarnations(of(incarnation="1", version="0.6"))
+    silent = c.observe(first, c.Round({"a": c.Silent("down")}), 1.0)
+    assert c.incarnations(silent) == c.incarnations(first)
+    assert c.incarnations(c.Snapshot()) == ()

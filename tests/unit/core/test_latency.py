@@ -52,3 +52,17 @@ def test_short_prompts_teach_nothing():
     model = PrefillModel()
     assert model.learned(100, 0.001) is model
     assert model.learned(100_000, 0.0) is model
+
+
+def test_a_speed_the_operator_vouches_for_judges_from_the_start_and_is_a_floor():
+    model = PrefillModel(given=50_000.0)
+    assert judge_ttft(model, 100_000, 1.9).reason == "faster_than_prefill"
+    assert judge_ttft(model, 100_000, 2.0).verdict is Verdict.OK
+    slow = PrefillModel(given=50_000.0, enough=4)
+    for _ in range(4):
+        slow = slow.learned(10_000, 10.0)
+    assert slow.ceiling() == 50_000.0
+    fast = PrefillModel(given=1_000.0, enough=4)
+    for _ in range(4):
+        fast = fast.learned(10_000, 1.0)
+    assert fast.ceiling() == 20_000.0

@@ -70,3 +70,10 @@ def test_an_engine_that_reports_only_the_first_prompt_of_a_batch():  # llama.cpp
 )
 def test_a_count_in_doubt_proves_nothing_but_a_suspect(ours, returned, expected):
     assert verdict(ours, returned, doubt="differs") == expected
+
+
+@pytest.mark.parametrize("ours", [Unverifiable("image"), Bounded(2000, 2000), Counted((1001,))])
+def test_an_answer_to_a_prompt_over_the_engines_own_limit_is_suspect(ours):
+    result = judge_prompt_tokens(ours, Usage(1001), engine_limit=1000)
+    assert (result.reason, result.suspect) == ("over_limit", True)
+    assert judge_prompt_tokens(ours, Usage(1000), engine_limit=1000).reason != "over_limit"

@@ -293,3 +293,58 @@ def test_an_oversized_event_in_the_middle_excuses_no_cut():
     reader.receive(b"data: " + b"x" * 100 + b"\n\n" + DELTA)
     reader.end()
     assert reader.result().ending is Ending.TRUNCATED
+
+
+# --- what is known before the end ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_complete_is_told_as_soon_as_the_result_would_say_so(size):
+    reader, body = reader_of(), DELTA + STOP + DONE
+    for at in range(0, len(body), size):
+        reader.receive(body[at : at + size])
+        assert reader.complete is (reader.result().ending is Ending.COMPLETE)
+    assert reader.complete
+
+
+def test_a_stream_that_failed_is_never_complete():
+    reader = reader_of()
+    reader.receive(b'data: {"error":{"message":"x"}}\n\n' + DONE)
+    assert not reader.complete
+
+
+def test_the_id_is_known_with_the_first_event():
+    reader = reader_of()
+    reader.receive(DELTA[:-1])
+    assert reader.response_id is None
+    reader.receive(DELTA[-1:])
+    assert reader.response_id == "1"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "spoke"),
+    [
+        (CHAT, {"choices": [{"message": {"role": "assistant", "content": ""}}]}, False),
+        (CHAT, {"choices": [{"message": {"content": "a"}}]}, True),
+        (CHAT, {"choices": [{"message": {"content": None, "reasoning_content": "a"}}]}, True),
+        (CHAT, {"choices": [{"message": {"content": None, "tool_calls": [{}]}}]}, True),
+        (CHAT, {"choices": []}, False),
+        ("/v1/completions", {"choices": [{"text": ""}]}, False),
+        ("/v1/completions", {"choices": [{"text": "a"}]}, True),
+        ("/v1/messages", {"content": []}, False),
+        ("/v1/messages", {"content": [{"type": "tool_use"}]}, True),
+        ("/v1/responses", {"status": "completed", "output": []}, False),
+        ("/v1/responses", {"status": "completed", "output": [{}]}, True),
+        ("/generate", {"text": "", "meta_info": {}}, False),
+        ("/generate", {"text": "a", "meta_info": {}}, True),
+    ],
+)
+def test_an_answer_that_holds_output_is_told_from_one_that_does_not(path, answer, spoke):
+    body = json.dumps(answer).encode()
+    assert read(body, path=path, content_type="application/json")[1].spoke is spoke
+
+
+def test_a_stream_that_only_frames_an_answer_holds_no_output():
+    role = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+    assert not read(role + STOP + DONE)[1].spoke
+    assert read(role + DELTA + STOP + DONE)[1].spoke

@@ -6,9 +6,11 @@ import pytest
 
 from gateway.core import capacity as c
 from gateway.core.admission import Outcomes
+from gateway.core.latency import PrefillModel
+from gateway.core.quarantine import Clue, Standing, State
 from gateway.edge.backends import MODELS_REMEMBERED, Backend, Wiring, choose
 from gateway.errors import Kind, Rejection
-from gateway.types import WorkerFacts
+from gateway.types import Evidence, WorkerFacts
 
 
 def backend(name="a", models=("*",), stale_after=60.0):
@@ -85,3 +87,53 @@ def test_models_are_matched_by_pattern_and_unserved_ones_refused():
     with pytest.raises(Rejection) as refusal:
         choose([glm], "GLM-5")
     assert refusal.value.kind is Kind.MODEL_NOT_FOUND
+
+
+# --- standing -----------------------------------------------------------------------------------
+
+
+def put(one, state):
+    one.past.standing = Standing(state, clues=(Clue(0.0, "x", "t", Evidence.STRONG, False),))
+
+
+def test_choice_avoids_the_suspect_and_never_takes_the_quarantined():
+    good, discovery, _ = backend("good")
+    suspect, other, _ = backend("suspect")
+    out, third, _ = backend("out")
+    discovery.snapshot = other.snapshot = third.snapshot = seen(100)
+    put(suspect, State.SUSPECT)
+    put(out, State.QUARANTINED)
+    good.in_flight = 9
+    assert choose([out, suspect, good], "m") is good
+    assert choose([out, suspect], "m") is suspect
+    with pytest.raises(Rejection) as refusal:
+        choose([out], "m")
+    assert refusal.value.kind is Kind.QUARANTINED
+
+
+def test_a_suspect_with_a_known_limit_comes_after_a_silent_one_that_is_not():
+    silent, _, _ = backend("silent")
+    suspect, discovery, _ = backend("suspect")
+    discovery.snapshot = seen(100)
+    put(suspect, State.SUSPECT)
+    assert choose([suspect, silent], "m") is silent
+
+
+def test_another_process_is_learnt_anew_and_the_first_is_no_change():
+    one, discovery, _ = backend()
+    taught = one.prefill = PrefillModel().learned(100_000, 1.0)
+    one.past.echoes.add("openai_chat")
+    discovery.snapshot = process("1")
+    one.capacity_for("m")
+    assert (one.prefill, one.past.echoes) == (taught, {"openai_chat"})
+    discovery.snapshot = process("1")  # another round, the same process
+    one.capacity_for("m")
+    assert one.prefill is taught
+    discovery.snapshot = process("2")
+    one.capacity_for("m")
+    assert (one.prefill, one.past.echoes) == (PrefillModel(), set())
+
+
+def process(incarnation):
+    facts = WorkerFacts("w", "sglang", max_prompt_tokens=100, incarnation=incarnation)
+    return c.Snapshot({"w": c.Seen((facts,), 0.0)})

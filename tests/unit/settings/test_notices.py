@@ -13,9 +13,7 @@ DEFAULTS: dict[str, Any] = {
     "limits.when_store_fails": "refuse",
     "limits.timeout": "100ms",
     "limits.lease": "30s",
-    "integrity.cached_tokens": {"action": "quarantine"},
     "integrity.sentinel": {},
-    "integrity.quarantine": {"max_share": 0.5},
 }
 
 

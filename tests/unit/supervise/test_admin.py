@@ -113,3 +113,21 @@ async def test_status_sums_and_shows_each_process(admin_of):
     seen = [(p["process"], p["pid"], p["state"], p["restarts"]) for p in body["processes"]]
     assert seen == [(0, 1000, "up", 0), (1, 1001, "starting", 0), (2, None, "absent", 0)]
     assert [p["status"] for p in body["processes"]] == [own, None, None]
+
+
+async def test_incidents_are_chosen_by_every_worker_and_told_as_one(admin_of):
+    asked = "incidents?kind=binding&limit=2"
+    early, late = {"time": "2026-01-01"}, {"time": "2026-01-03"}
+    workers = [
+        StubWorker(0, **{asked: (200, [late, early])}),
+        StubWorker(1, **{asked: (200, [{"time": "2026-01-02"}])}),
+    ]
+    client = await admin_of(*workers)
+    answer = await client.get(f"/{asked}")
+    assert await answer.json() == [late, {"time": "2026-01-02"}]
+
+
+async def test_a_query_that_workers_do_not_understand_is_told(admin_of):
+    client = await admin_of(StubWorker(0, **{"incidents?x=1": (400, {"error": "no such filter"})}))
+    answer = await client.get("/incidents?x=1")
+    assert (answer.status, await answer.json()) == (400, {"error": "no such filter"})

@@ -154,6 +154,14 @@ def test_statuses_sum_what_each_tenant_has_in_flight():
     assert merge.status(statuses)["tenants"]["left_out"] == 1
 
 
+def test_of_standings_the_worst_is_told():
+    statuses = [status(1), status(1), status(1)]
+    for each, state in zip(statuses, ("serving", "quarantined", "suspect"), strict=True):
+        each["backends"][0]["standing"] = {"state": state}
+    [backend] = merge.status(statuses)["backends"]
+    assert backend["standing"] == {"state": "quarantined"}
+
+
 def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
     """While a reload goes from worker to worker."""
     other = status(1)

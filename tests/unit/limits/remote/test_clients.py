@@ -13,7 +13,7 @@ async def test_waits_are_bounded_nothing_is_retried_and_the_pool_has_an_end(url:
     client = client_for(parse_store(url), 0.25)
     pool = client.connection_pool
     made = pool.make_connection()
-    assert (made.socket_timeout, made.socket_connect_timeout) == (0.25, 0.25)
+    assert (made.socket_timeout, made.socket_connect_timeout) == (0.5, 0.5)
     assert made.retry.get_retries() == 0
     assert made.health_check_interval == 0
     assert (made.db, made.username, made.password) == (2, "u", "p")
@@ -38,7 +38,7 @@ async def test_sentinels_get_no_password_and_all_are_hung_up() -> None:
     for sentinel in sentinels:
         kwargs = sentinel.connection_pool.connection_kwargs
         assert kwargs.get("password") is None
-        assert kwargs["socket_timeout"] == 0.1
+        assert kwargs["socket_timeout"] == 0.2
     await client.aclose()
 
 
@@ -49,7 +49,7 @@ async def test_a_cluster_knows_all_nodes_and_the_password() -> None:
     assert {(node.host, node.port) for node in nodes} == {("a", 1), ("b", 2)}
     for node in nodes:
         assert node.connection_kwargs["password"] == "p"
-        assert node.connection_kwargs["socket_timeout"] == 0.1
+        assert node.connection_kwargs["socket_timeout"] == 0.2
     assert client.retry.get_retries() == 0
     await client.aclose()
 

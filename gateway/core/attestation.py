@@ -1,0 +1,190 @@
+"""cached_tokens against what this tenant has ever sent: nobody can have cached the rest for it.
+
+With a salt of the tenant's own, the prefix cache can hold for it only what it sent itself. So an
+engine that reports ``c`` cached of ``T`` prompt tokens, while ``U`` tokens of the prompt's text
+were never sent by this tenant before, has reused another's pages if
+
+    c + U > T + slack
+
+(research/detection.md 3.2, turned round: not the known prefix is bounded from above, which would
+need the template's order, but the unknown text from below, wherever the template puts it). What is
+not known to be unseen (the template, tools, the assistant's turns) counts as seen. ``slack`` is for
+text cut in the middle, which splits into a few tokens more by itself.
+
+The memory forgets in the safe direction: its hash collisions make text look seen, never unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gateway.types import ChatPrompt, CheckResult, ParsedRequest, Usage, Verdict
+
+CHECK = "cached_tokens"
+STEP = 256  # characters of one text to a hash
+SLACK = 16  # tokens
+SLACK_EACH = 2  # tokens more for each text
+TELLING = 1024  # bytes of unseen text by which a report that counts too much would show
+PROOFS = 16  # reports that could have been false and were not, before one is called a leak
+
+DIGEST = 16  # bytes: four probes of 32 bits
+
+_BITS = 2**25  # of a generation: 4 MiB, at 16 bits a hash for 2 million, 512 MB of text
+_PER_GENERATION = _BITS // 16
+_SLICE = 1024  # digests at a time: well under a millisecond, so that no thread holds up another
+
+Bits = npt.NDArray[np.uint8]
+
+
+def chain(key: bytes, tenant: str, text: str) -> bytes:
+    """The keyed digests of a tenant's text, one a full step, each over all of the text up to it.
+
+    Work for a thread where the text is long: about 5 ms a megabyte.
+    """
+    digest = blake2b(tenant.encode(), key=key, digest_size=DIGEST)
+    digests = []
+    for start in range(0, len(text) - STEP + 1, STEP):
+        digest.update(text[start : start + STEP].encode("utf-8", "surrogatepass"))
+        digests.append(digest.digest())
+    return b"".join(digests)
+
+
+class PromptMemory:
+    """Which digests were seen before. Two Bloom filters; when one is full, the older is dropped.
+
+    A thread may use it while another does: each change is one call that holds the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._young, self._old = _empty(), _empty()
+        self._held = 0
+
+    def take(self, chains: Sequence[bytes]) -> list[int]:
+        """How many of each chain's first digests were there before; all are from now on.
+
+        Work for a thread where chains are long: about 5 ms a megabyte of text.
+        """
+        digests = np.frombuffer(b"".join(chains), ">u4").reshape(-1, DIGEST // 4)
+        slices = (digests[at : at + _SLICE] for at in range(0, len(digests), _SLICE))
+        seen = b"".join([self._take(each) for each in slices])  # a byte a digest
+        known, begin = [], 0
+        for each in chains:
+            end = begin + len(each) // DIGEST
+            first_new = seen.find(b"\0", begin, end)
+            known.append((end if first_new < 0 else first_new) - begin)
+            begin = end
+        return known
+
+    def _take(self, digests: npt.NDArray[np.uint32]) -> bytes:
+        places = digests % _BITS
+        byte, bit = places >> 3, np.left_shift(1, places & 7).astype(np.uint8)
+        seen = _all_set(self._young, byte, bit) | _all_set(self._old, byte, bit)
+        if self._held >= _PER_GENERATION:
+            self._old, self._young, self._held = self._young, _empty(), 0
+        # Also what only the old one holds: it is in use, and must outlive it.
+        np.bitwise_or.at(self._young, byte.ravel(), bit.ravel())
+        self._held += len(seen)
+        return seen.tobytes()
+
+
+def _empty() -> Bits:
+    return np.zeros(_BITS // 8, np.uint8)
+
+
+def _all_set(bits: Bits, byte: npt.NDArray[np.integer[Any]], bit: Bits) -> npt.NDArray[np.bool_]:
+    return np.asarray((bits[byte] & bit != 0).all(axis=1))
+
+
+def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
+    """What of each text is new for certain: a part of the step after the known ones may not be."""
+    rests = (
+        text[(known + 1) * STEP :].strip() for text, known in zip(texts, known_steps, strict=True)
+    )
+    return tuple(rest for rest in rests if rest)
+
+
+# --- what of a request is surely in the prompt as it stands --------------------------------------
+
+
+def texts_of(request: ParsedRequest) -> tuple[str, ...] | None:
+    """The texts of a chat that every template renders whole: not the assistant's, not tools.
+
+    The assistant's turns may be cached from the answers they were. None for a plain prompt, in
+    which the same part cannot be told.
+    """
+    if not isinstance(request.prompt, ChatPrompt):
+        return None
+    body = request.body
+    texts = [text for name in ("system", "instructions") for text in _texts(body.get(name))]
+    for name in ("messages", "input"):
+        turns = body.get(name)
+        if isinstance(turns, str):
+            texts.append(turns)
+        for turn in turns if isinstance(turns, list) else ():
+            if isinstance(turn, dict) and turn.get("role") not in (None, "assistant"):
+                texts += _texts(turn.get("content"))
+    return tuple(texts)
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    for part in content if isinstance(content, list) else ():
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield text
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the engine said and what we know: ``prompt`` tokens by our exact count."""
+
+    prompt: int
+    cached: int
+    unseen: tuple[str, ...]
+
+    @property
+    def telling(self) -> bool:
+        """Whether a report that is too high would have shown here."""
+        return _bytes(self.unseen) >= TELLING
+
+
+def report(prompt: int, usage: Usage | None, unseen: tuple[str, ...]) -> Report | CheckResult:
+    """The numbers to judge, or why there are none."""
+    if usage is None or usage.cached_tokens is None:
+        return CheckResult(CHECK, Verdict.UNVERIFIABLE, "not_reported")
+    if usage.prompt_tokens != prompt:
+        return CheckResult(CHECK, Verdict.UNVERIFIABLE, "count_differs")
+    return Report(prompt, usage.cached_tokens, unseen)
+
+
+def fits_by_bytes(told: Report) -> bool:
+    """Whether it is possible whatever the tokens of the unseen text: none has less than a byte."""
+    return told.cached + _bytes(told.unseen) <= told.prompt or told.cached == 0
+
+
+def judge_cached(told: Report, unseen_tokens: int, *, proved: int) -> CheckResult:
+    """The verdict once the unseen text is counted. ``proved``: earlier reports that held.
+
+    An engine that counts as cached what it transferred or preempted would violate this always;
+    before enough reports held, a violation says nothing.
+    """
+    most = told.prompt - unseen_tokens + SLACK + SLACK_EACH * len(told.unseen)
+    if told.cached <= most:
+        return CheckResult(CHECK, Verdict.OK, "", most, told.cached)
+    if proved < PROOFS:
+        return CheckResult(CHECK, Verdict.UNVERIFIABLE, "unproven", most, told.cached)
+    return CheckResult(CHECK, Verdict.LEAK, "never_sent", most, told.cached, True)
+
+
+def _bytes(texts: Sequence[str]) -> int:
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)

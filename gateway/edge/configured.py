@@ -1,0 +1,92 @@
+"""Settings as the request path takes them: values from one package's words into another's."""
+
+from __future__ import annotations
+
+import hmac
+from functools import lru_cache
+
+from gateway.core import capacity, media, quarantine
+from gateway.core.admission import Outcomes
+from gateway.core.calibration import OnDifference, Policy
+from gateway.edge.backends import Wiring
+from gateway.edge.inspection import CheckPolicy
+from gateway.settings import models as written
+from gateway.settings.integrity import Quarantine
+from gateway.settings.media import Media
+from gateway.types import Action
+
+
+def wiring(
+    entry: written.Backend, api_key: str | None, process_secret: bytes, *, alone: bool
+) -> Wiring:
+    """A backend as the request path needs it. ``alone``: no other process has the secret."""
+    limit = entry.limit
+    written_secret = entry.salt_secret.get_secret_value() if entry.salt_secret else None
+    secret = written_secret.encode() if written_secret else process_secret
+
+    @lru_cache(maxsize=10_000)
+    def salt(tenant: str) -> str:
+        return hmac.new(secret, tenant.encode(), "sha256").hexdigest()
+
+    return Wiring(
+        name=entry.name,
+        url=entry.url,
+        models=entry.models,
+        api_key=api_key,
+        rules=capacity.Rules(
+            limit.max_prompt_tokens, limit.margin, limit.stale_after, limit.allow_truncating_engine
+        ),
+        outcomes=Outcomes(limit.when_unknown == "allow", limit.when_uncountable == "allow"),
+        drain_on_disconnect=entry.on_disconnect == "drain",
+        salt=salt if entry.cache_salt == "per_tenant" else None,
+        salt_is_ours=alone and written_secret is None,
+        prefill_ceiling=entry.prefill_ceiling,
+    )
+
+
+def calibration_policy(calibration: written.Calibration) -> Policy:
+    """When counts are compared, and what a difference means."""
+    return Policy(
+        calibration.every,
+        OnDifference(calibration.on_difference),
+        calibration.margin,
+        calibration.learn_offset,
+    )
+
+
+def media_rules(entry: Media) -> media.Rules:
+    """What parts of a prompt that are no text cost at most."""
+    parts = {"audio": entry.audio, "video": entry.video, "file": entry.file}
+    rules: dict[media.Kind, media.ImageRule] = {
+        media.Kind(kind): media.Fixed(part.max_tokens) for kind, part in parts.items() if part
+    }
+    if entry.image is not None:
+        rules[media.Kind.IMAGE] = media.FAMILIES[entry.image.rule](**entry.image.numbers)
+    return media.Rules(rules, entry.max_parts, entry.remote == "bound")
+
+
+def model_to_ask(entry: written.Backend) -> str:
+    """A model's name for engines whose workers tell none: the first that is no pattern."""
+    return next((name for name in entry.models if "*" not in name), "default")
+
+
+def check_policy(integrity: written.Integrity) -> CheckPolicy:
+    """What is checked of answers, and what a finding does."""
+    return CheckPolicy(
+        prompt_tokens=Action(integrity.prompt_tokens.action),
+        latency=_action(integrity.latency.action),
+        binding=_action(integrity.binding.action),
+        completeness=Action(integrity.completeness.action),
+        cached_tokens=Action(integrity.cached_tokens.action),
+        sample=integrity.prompt_tokens.sample,
+    )
+
+
+def _action(word: str) -> Action | None:
+    """Of the latency check ``hold`` is what the others call ``block``."""
+    return None if word == "off" else Action.BLOCK if word == "hold" else Action(word)
+
+
+def quarantine_rules(entry: Quarantine) -> quarantine.Rules:
+    """When a backend is suspect, and how many may be taken out."""
+    return quarantine.Rules(entry.suspect_floor, entry.window, entry.max_share)

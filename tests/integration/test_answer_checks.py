@@ -1,0 +1,223 @@
+"""Answers of other requests, answers that are none, pages of other tenants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from multidict import CIMultiDict
+
+from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, head
+from gateway.simulate import INSTANT, Faults, SimulateSettings
+from integration.conftest import gateway_and_engine, gateway_for, raw_call
+from integration.faulty import (
+    BODY,
+    EMPTY,
+    KEYS,
+    OTHER,
+)
+from integration.test_checks import checked, raw_post, settled
+
+# --- binding -----------------------------------------------------------------------------------
+
+
+CALLS = [
+    ("/v1/chat/completions", BODY),
+    ("/v1/completions", {"model": "m", "prompt": "hello", "max_tokens": 4}),
+    ("/generate", {"text": "hello", "sampling_params": {"max_new_tokens": 4}}),
+    ("/v1/responses", {"model": "m", "input": "hello", "max_output_tokens": 4}),
+]
+
+
+def id_in(text):
+    """The answer's id, wherever the dialect has it."""
+    first = text.split(b"data: ")[1].splitlines()[0] if b"data: " in text else text
+    value = json.loads(first)
+    value = value.get("response", value)
+    return value.get("id") or value["meta_info"]["id"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("path", "body"), CALLS)
+async def test_every_swapped_answer_is_withheld(path, body, stream):
+    sim = SimulateSettings(timing=INSTANT, faults=Faults(swap=True))
+    async with gateway_and_engine(sim) as live:
+        calls = [live.post(path, {**body, "stream": stream}) for _ in range(20)]
+        replies = await asyncio.gather(*calls, live.post(path, {**body, "stream": stream}))
+        swapped = [reply for reply in replies if reply[0] == 502]
+        assert len(swapped) >= 10  # an answer that finds no other in time keeps its place
+        for _, _, text in swapped:
+            assert json.loads(text)["error"]["code"] == "response_withheld"
+        for status, headers, text in replies:
+            assert status == 502 or CIMultiDict(headers)["x-request-id"] in id_in(text)
+        await settled(live.app, "binding", len(replies) - len(swapped))
+        assert checked(live.app, "binding", "leak") == len(swapped)
+        assert checked(live.app, "binding", "ok") == len(replies) - len(swapped) > 0
+
+
+async def test_an_echo_that_ceases_is_found():
+    fast = {"limit": {"refresh": "20ms"}}
+    async with RawEngine().running() as engine, gateway_for(engine.url, backend=fast) as app:
+
+        async def echo(request, wire):
+            wire.write(answer(json.dumps({**CHAT, "id": request.json["rid"]}).encode()))
+
+        assert (await raw_post(app, BODY))[0] == 200  # never echoed: nothing is claimed
+        engine.script = echo
+        assert (await raw_post(app, BODY))[0] == 200
+        engine.script = engine.answer_chat
+        assert (await raw_post(app, BODY))[0] == 502
+        [incident] = app.recorder.incidents
+        assert incident["finding"]["reason"] == "id_lost"
+        assert incident["evidence"] == "strong"
+        engine.info = {"version": "0.5.24"}  # another process, which may be another engine
+        async with asyncio.timeout(5):
+            while (await raw_post(app, BODY))[0] != 200:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_swapped_stream_is_cut_before_its_first_event():
+    async def script(request, wire):
+        wire.write(head(kind="text/event-stream", chunked=True))
+        event = delta("foreign words").replace(b'"x"', json.dumps(OTHER).encode())
+        for at in range(0, len(event), 7):  # the id comes in pieces
+            wire.write(chunk(event[at : at + 7]))
+            await asyncio.sleep(0)
+        wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
+
+    async with RawEngine().running() as engine, gateway_for(engine.url) as app:
+        engine.script = script
+        seen = await raw_call(app, {**BODY, "stream": True})
+        assert b" 502 " in seen.splitlines()[0]
+        assert b"foreign" not in seen
+
+
+# --- completeness ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("path", "body"), CALLS[:3])
+async def test_an_empty_success_is_an_error_to_the_client(path, body, stream):
+    sim = SimulateSettings(timing=INSTANT, faults=Faults(empty200=True))
+    async with gateway_and_engine(sim) as live:
+        seen = await raw_call(live.app, {**body, "stream": stream}, path)
+        failed = b" 502 " in seen.splitlines()[0]
+        assert failed or not seen.endswith(b"0\r\n\r\n")
+        assert b"[DONE]" not in seen
+        assert b"response_withheld" in seen or b"upstream_error" in seen
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_completed_response_without_tokens_is_only_counted(stream):
+    sim = SimulateSettings(timing=INSTANT, faults=Faults(empty200=True))
+    path, body = CALLS[3]
+    async with gateway_and_engine(sim) as live:
+        assert (await live.post(path, {**body, "stream": stream}))[0] == 200
+        await settled(live.app, "completeness")
+        assert checked(live.app, "completeness", "mismatch") == 1
+        assert not len(live.app.recorder.incidents)
+
+
+@pytest.mark.parametrize(("action", "status"), [("flag", 200), ("block", 502)])
+async def test_the_action_decides_whether_it_is(action, status):
+    integrity = {"completeness": {"action": action}}
+    async with RawEngine().running() as engine, gateway_for(engine.url, integrity=integrity) as app:
+        engine.script = EMPTY
+        assert (await raw_post(app, BODY))[0] == status
+        [incident] = app.recorder.incidents
+        assert (incident["kind"], incident["withheld"]) == ("completeness", status == 502)
+
+
+# --- cached tokens -----------------------------------------------------------------------------
+
+
+def story(number, count=400):
+    return " ".join(f"chapter{number} line{n} tells of a{n * 7}" for n in range(count))
+
+
+async def tell(live, tenant, text, **more):
+    body = {**BODY, "messages": [{"role": "user", "content": text}], **more}
+    return await live.post("/v1/chat/completions", body, headers={"x-api-key": tenant})
+
+
+async def learnt(live):
+    """Enough prompts of new text for the engine's reports to be believed."""
+    for number in range(17):
+        assert (await tell(live, "a", story(number, 60)))[0] == 200
+
+
+ROOMY = {"timing": INSTANT, "context": 65_536, "prefill_pool": 65_536, "decode_pool": 65_536}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_pages_of_another_tenant_show_in_cached_tokens(stream):
+    sim = SimulateSettings(faults=Faults(salt=True), **ROOMY)
+    integrity = {"cached_tokens": {"action": "block"}}
+    async with gateway_and_engine(sim, integrity=integrity, **KEYS) as live:
+        await learnt(live)
+        secret = story("x")
+        assert (await tell(live, "a", secret))[0] == 200
+        assert (await tell(live, "a", secret + " and on"))[0] == 200  # its own pages
+        try:
+            status, _, _ = await tell(live, "b", secret, stream=stream)
+            assert status == 502
+        except aiohttp.ClientPayloadError:
+            assert stream  # its end was withheld
+        [incident] = live.app.recorder.incidents
+        assert incident["kind"] == "cached_tokens"
+        assert incident["evidence"] == "certain"
+        assert incident["finding"]["returned"] > incident["finding"]["expected"]
+        assert "chapter" not in json.dumps(incident)
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(cache_silent=True)])
+async def test_an_engine_that_keeps_tenants_apart_or_says_so_is_not_accused(faults):
+    integrity = {"cached_tokens": {"action": "block"}}
+    sim = SimulateSettings(faults=faults, **ROOMY)
+    async with gateway_and_engine(sim, integrity=integrity, **KEYS) as live:
+        await learnt(live)
+        for _ in range(2):
+            for tenant in "ab":
+                assert (await tell(live, tenant, story("x")))[0] == 200
+        assert not len(live.app.recorder.incidents)
+        await settled(live.app, "cached_tokens", 21)
+        assert checked(live.app, "cached_tokens", "ok") == 21
+
+
+@pytest.mark.parametrize(
+    "changed", [{"salt_secret": "sixteen characters"}, {"cache_salt": "off"}], ids=str
+)
+async def test_nothing_is_claimed_where_others_may_share_the_salt(changed):
+    async with gateway_and_engine(
+        SimulateSettings(faults=Faults(salt=True), **ROOMY), backend=changed, **KEYS
+    ) as live:
+        await learnt(live)
+        for tenant in "ab":
+            assert (await tell(live, tenant, story("x")))[0] == 200
+        for verdict in ("ok", "leak", "unverifiable"):
+            assert checked(live.app, "cached_tokens", verdict) == 0
+
+
+async def test_several_choices_share_pages_of_their_own():
+    sim = SimulateSettings(faults=Faults(salt=True), **ROOMY)
+    async with gateway_and_engine(sim, **KEYS) as live:
+        await learnt(live)
+        for tenant in "ab":
+            assert (await tell(live, tenant, story("x"), n=2))[0] == 200
+        await settled(live.app, "cached_tokens", 19)
+        assert checked(live.app, "cached_tokens", "unverifiable") == 2
+
+
+async def test_plain_prompts_may_hold_what_chats_render_so_their_tenant_is_not_judged():
+    sim = SimulateSettings(faults=Faults(salt=True), **ROOMY)
+    async with gateway_and_engine(sim, **KEYS) as live:
+        await learnt(live)
+        prompt = {"model": "m", "prompt": "raw", "max_tokens": 1}
+        await live.post("/v1/completions", prompt, headers={"x-api-key": "b"})
+        for tenant in "ab":
+            assert (await tell(live, tenant, story("x")))[0] == 200
+        await settled(live.app, "cached_tokens", 19)
+        assert checked(live.app, "cached_tokens", "leak") == 0
+        assert checked(live.app, "cached_tokens", "unverifiable") == 1
