@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check test-engines engines bench-proxy tokenizers clean
+.PHONY: setup run test lint types imports check test-engines engines bench-proxy bench-limits tokenizers clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +49,10 @@ test-engines: $(STAMP) tokenizers engines
 bench-proxy: $(STAMP) tokenizers
 	benchmarks/setup_peers.sh
 	$(BIN)/python -m benchmarks.proxy
+
+bench-limits: $(STAMP)
+	benchmarks/setup_limiters.sh
+	$(BIN)/python -m benchmarks.limits
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
