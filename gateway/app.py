@@ -31,10 +31,12 @@ from gateway.edge.configured import (
 )
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
 from gateway.edge.discovery import Discovery
+from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Handler, Runtime
 from gateway.edge.incidents import Incidents
 from gateway.edge.limiting import Limiting, limiting
+from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
@@ -46,10 +48,9 @@ from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
 from gateway.edge.webhook import Webhook
-from gateway.settings import Problem, Settings, SettingsError
+from gateway.settings import Settings
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
-from gateway.tokens.assets import AssetError, AssetStore
 from gateway.tokens.counters import EngineCounters
 from gateway.tokens.recall import CountCache
 
@@ -70,6 +71,7 @@ class Generation:
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
     webhook: Webhook | None
+    fingerprints: Fingerprints | None
 
     @property
     def busy(self) -> bool:
@@ -222,7 +224,7 @@ class App:
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, self.metrics)
         cache = CountCache(counting.cache_bytes, self._secret)
-        counters = await _load_counters(settings, self._tokenizers)
+        counters = await load_counters(settings, self._tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
@@ -238,6 +240,15 @@ class App:
             for entry in settings.backends
         )
         sentinels = sentinel_desk(settings, self._secret, threads, self.metrics)
+        fingerprints = await fingerprinting(
+            settings.integrity,
+            self._secret,
+            self._generation.fingerprints if self._generation else None,
+            threads,
+            self._tasks,
+            self.metrics,
+            self._clock,
+        )
         forwarder = Forwarder(
             upstream,
             self.recorder,
@@ -249,6 +260,7 @@ class App:
             recollections=self._recollections,
             prefix_secret=self._secret,
             sentinels=sentinels,
+            fingerprints=fingerprints,
         )
         runtime = Runtime(
             backends,
@@ -267,7 +279,9 @@ class App:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, self.metrics)
-        return Generation(settings, runtime, upstream, probing, executors, discovering, webhook)
+        return Generation(
+            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+        )
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""
@@ -356,38 +370,3 @@ def _started(part: T | None) -> T:
     if part is None:
         raise RuntimeError("the gateway has not been started")
     return part
-
-
-async def _load_counters(settings: Settings, root: Path | None) -> dict[str, EngineCounters]:
-    """The local tokenizer of each backend that has one, loaded and self-tested on a thread.
-
-    Backends that name the same one share it. Raises ``SettingsError`` naming the backends whose
-    tokenizer cannot be used.
-    """
-    counters: dict[str, EngineCounters] = {}
-    shared: dict[str, EngineCounters] = {}
-    problems = []
-    for place, backend in enumerate(settings.backends):
-        if backend.tokenizer is None or not backend.counts_locally:
-            continue
-        try:
-            counters[backend.name] = shared[backend.tokenizer] = await asyncio.to_thread(
-                _load_counter,
-                shared.get(backend.tokenizer),
-                root,
-                backend.tokenizer,
-                backend.engine,
-            )
-        except AssetError as error:
-            problems.append(Problem(f"backends[{place}].tokenizer", str(error)))
-    if problems:
-        raise SettingsError(problems)
-    return counters
-
-
-def _load_counter(
-    shared: EngineCounters | None, root: Path | None, reference: str, engine: str
-) -> EngineCounters:
-    counters = shared or EngineCounters(AssetStore.open(root), reference)
-    counters.load("openai" if engine == "auto" else engine)
-    return counters

@@ -30,6 +30,7 @@ class Tenant:
 
     id: str
     policy: Policy
+    fingerprint: bool = True  # whether what it sends is remembered, to be known in others' answers
     quotas: tuple[Metered, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ def directory(settings: Settings) -> TenantDirectory:
     by_digest: dict[str, Key] = {}
     keyless: list[Tenant] = []
     for entry in settings.tenants:
-        tenant = Tenant(entry.id, settings.policy_of(entry))
+        tenant = Tenant(entry.id, settings.policy_of(entry), entry.fingerprint)
         for key in entry.key_sha256:
             by_digest[key.sha256] = Key(tenant, key.not_before, key.not_after)
         if not entry.key_sha256:

@@ -19,6 +19,7 @@ from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
+from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.inspection import CheckPolicy, Inspection
 from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
@@ -27,6 +28,7 @@ from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow, prefix_of
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
+from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
 
@@ -76,6 +78,7 @@ class Forwarder:
         recollections: Recollections,
         prefix_secret: bytes,
         sentinels: SentinelDesk | None = None,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self._upstream = upstream
         self._recorder = recorder
@@ -87,6 +90,7 @@ class Forwarder:
         self._recollections = recollections
         self._prefix_secret = prefix_secret
         self._sentinels = sentinels
+        self._fingerprints = fingerprints
 
     async def forward(
         self, call: Call, elsewhere: Elsewhere | None = None
@@ -98,7 +102,10 @@ class Forwarder:
         as the exchange's outcome.
         """
         exchange, backend = call.exchange, call.backend
-        shadow = self._shadow(call)
+        watch = None
+        if self._fingerprints is not None:
+            watch = self._fingerprints.watch(backend, call.parsed, call.tenant)
+        shadow = self._shadow(call, watch)
         inspection = Inspection(
             call.parsed,
             backend,
@@ -107,6 +114,7 @@ class Forwarder:
             self._actions,
             shadow,
             self._hearing(call),
+            watch,
         )
         other: Call | None = None
         backend.in_flight += 1
@@ -133,12 +141,12 @@ class Forwarder:
             return None
         return self._sentinels.hearing(call.parsed, call.tenant.id, call.exchange.request_id)
 
-    def _shadow(self, call: Call) -> Shadow:
+    def _shadow(self, call: Call, watch: Watch | None) -> Shadow:
         """What the checks will need and admission did not."""
         backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
         unseen = self._recollection(call)
         if not isinstance(length, Counted | Bounded):
-            return Shadow(unseen=unseen)
+            return Shadow(unseen=unseen, watch=watch)
         spawn = self._tasks.spawn
         count = new_share = None
         if isinstance(length, Bounded):
@@ -147,7 +155,7 @@ class Forwarder:
             )
         if self._checks.latency is not None and backend.prefill.teaches(length.total):
             new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
-        return Shadow(count, new_share, unseen)
+        return Shadow(count, new_share, unseen, watch)
 
     def _recollection(self, call: Call) -> Recollection | None:
         """For the check of cached tokens: only where no one else can have the tenant's salt."""

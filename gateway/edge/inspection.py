@@ -15,6 +15,7 @@ from gateway.edge.backends import Backend
 from gateway.edge.exchange import Exchange
 from gateway.edge.sentinels import Hearing
 from gateway.edge.shadow import Shadow
+from gateway.edge.watch import Watch
 from gateway.types import (
     Action,
     Bounded,
@@ -64,6 +65,7 @@ class Inspection:
         actions: Actions,
         shadow: Shadow,
         hearing: Hearing | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._request = request
         self._backend = backend
@@ -72,6 +74,7 @@ class Inspection:
         self._actions = actions
         self._shadow = shadow
         self.hearing = hearing
+        self._watch = watch
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
@@ -124,6 +127,24 @@ class Inspection:
 
     # --- at the end ---------------------------------------------------------------------------
 
+    async def hear_events(self, released: bytes) -> None:
+        """Whole events of a stream that are about to go out."""
+        if self._watch is not None:
+            self._take(await self._watch.hear_events(released))
+
+    async def hear_body(self, body: bytes) -> None:
+        """A whole answer that is about to go out."""
+        if self._watch is not None:
+            self._take(await self._watch.hear_body(body))
+
+    def _take(self, finding: Finding | None) -> None:
+        if finding is not None:
+            self.found(finding)
+
+    def holds(self, reader: AnswerReader) -> bool:
+        """Whether what a stream brought last must wait for what comes next."""
+        return self.holds_end(reader) or (self._watch is not None and self._watch.holding)
+
     def holds_end(self, reader: AnswerReader) -> bool:
         """Whether a stream that has just ended must wait for the judgement of its end."""
         return self._policy.may_withhold_end and reader.complete
@@ -157,7 +178,15 @@ class Inspection:
             await self._judge_cached(seen, withhold=False)
         if self.hearing is not None and sentinel_check.CHECK not in judged:
             self._exchange.checks.append(await self.hearing.verdict())
+        await self._conclude_watch(seen)
         self._learn(seen)
+
+    async def _conclude_watch(self, seen: Observation) -> None:
+        told = await self._watch.conclude(seen) if self._watch is not None else None
+        if isinstance(told, Finding):
+            self.found(told, withhold=False)
+        elif told is not None:
+            self._exchange.checks.append(told)
 
     # --- the checks ---------------------------------------------------------------------------
 

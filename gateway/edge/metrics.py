@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
+from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
@@ -21,6 +22,7 @@ CHECKS = (
     completeness.CHECK,
     attestation.CHECK,
     sentinel_check.CHECK,
+    fingerprints.CHECK,
 )
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
@@ -80,6 +82,12 @@ class Metrics:
         )
         self.suspects = make.counter(
             "poolgate_suspect_answers", "Findings no tolerance explains", "check", "backend"
+        )
+        self.fingerprint_findings = make.counter(
+            "poolgate_fingerprint_findings",
+            "Answers that hold other tenants' text, by the strongest there was",
+            "backend",
+            "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
         self.incidents_suppressed = make.counter(

@@ -46,6 +46,11 @@ class Passage:
         return streams(self.answer)
 
     @property
+    def is_legible(self) -> bool:
+        """Whether the bytes are the text, and not compressed."""
+        return self.answer.content_encoding.strip().lower() in ("", "identity")
+
+    @property
     def since_sent(self) -> float:
         """Seconds since the request went to the engine."""
         return self.clock() - self.answer.sent_at
@@ -67,10 +72,12 @@ async def pass_whole(passage: Passage) -> web.Response:
     parts.append(reader.end())
     if passage.inspection.alarmed:
         parts.append(await passage.inspection.hear())
+    body = b"".join(parts)
     if answer.status < 300:  # what an engine says of a redirect is not an answer
+        if passage.is_legible:
+            await passage.inspection.hear_body(body)
         await passage.inspection.at_end(reader.result())
     passage.exchange.status = answer.status
-    body = b"".join(parts)
     passage.exchange.bytes_out = len(body)
     return web.Response(status=answer.status, headers=passage.headers, body=body)
 
@@ -89,16 +96,12 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     held = b""
     try:
         async for chunk in _with_first(first, chunks):
-            held += reader.receive(chunk)
-            if passage.inspection.alarmed:
-                held += await passage.inspection.hear()
+            held += await _heard(passage, reader.receive(chunk))
             passage.inspection.identified(reader.response_id)
-            if held and not passage.inspection.holds_end(reader):
+            if held and not passage.inspection.holds(reader):
                 await outlet.write(held)
                 held = b""
-        held += reader.end()
-        if passage.inspection.alarmed:
-            held += await passage.inspection.hear()
+        held += await _heard(passage, reader.end())
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
@@ -144,6 +147,15 @@ async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:
             async for chunk in answer.chunks():
                 reader.receive(chunk)
             reader.end()
+
+
+async def _heard(passage: Passage, events: bytes) -> bytes:
+    """The events, once they were looked into. Raises ``Rejection`` where they are withheld."""
+    if passage.inspection.alarmed:
+        events += await passage.inspection.hear()
+    if events and passage.is_legible:
+        await passage.inspection.hear_events(events)
+    return events
 
 
 def _require_whole(reader: AnswerReader) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from gateway.core import prefixes
+from gateway.dialects.prompt_text import PROMPT_MEMBERS
 from gateway.edge.recollection import Recollection
 from gateway.types import ParsedRequest, PromptLength
 
 T = TypeVar("T")
-_PROMPT_MEMBERS = ("tools", "system", "instructions", "messages", "input", "prompt", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,30 @@ class Later(Generic[T]):
         return self._task is not None and self._task.done()
 
 
+class Beginning(Protocol):
+    """Work that waits for the request to be with the engine."""
+
+    def begin(self) -> object:
+        """Start it, unless it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """What is still to be known of a prompt.
 
     ``count`` is exact, where a bound admitted the prompt; ``new_share``, where TTFT is judged, is
     the share of it that no earlier prompt of the tenant began with; ``unseen``, where cached
-    tokens are judged, the text its tenant never sent before.
+    tokens are judged, the text its tenant never sent before; ``watch`` remembers it.
     """
 
     count: Later[PromptLength] | None = None
     new_share: Later[float] | None = None
     unseen: Recollection | None = None
+    watch: Beginning | None = None
 
     def begin(self) -> None:
         """The request should be with the engine: start what there is to do."""
-        for work in (self.count, self.new_share, self.unseen):
+        for work in (self.count, self.new_share, self.unseen, self.watch):
             if work is not None:
                 work.begin()
 
@@ -77,5 +85,5 @@ def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:
     Work for a thread: about 2 ms a megabyte.
     """
     body = request.body
-    text = msgspec.json.encode([body[name] for name in _PROMPT_MEMBERS if name in body])
+    text = msgspec.json.encode([body[name] for name in PROMPT_MEMBERS if name in body])
     return Prefix(prefixes.chain(text, tenant_key), len(text))

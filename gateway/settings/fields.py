@@ -17,6 +17,7 @@ from pydantic import (
     PlainValidator,
     SecretStr,
     Strict,
+    StringConstraints,
     ValidationInfo,
 )
 
@@ -175,6 +176,7 @@ Instant = Annotated[
 ]
 KeyHash = Annotated[str, AfterValidator(key_hash), Kind("SHA-256 in hex")]
 Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
+FilePath = Annotated[str, StringConstraints(min_length=1), Kind("path")]
 ApiKey = Annotated[
     SecretStr, AfterValidator(_header_safe), BeforeValidator(_secret), Kind("secret")
 ]

@@ -18,6 +18,7 @@ from gateway.settings.fields import (
     Duration,
     DurationOrZero,
     Factor,
+    FilePath,
     Margin,
     ModelPattern,
     Name,
@@ -234,6 +235,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
+        default=(),
+        description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "
+        "tools many tenants use. What they hold is no finding.",
+    )
 
 
 class Integrity(Section):
@@ -257,7 +263,10 @@ class Integrity(Section):
         description="A marker in each prompt that must surface in no other tenant's answer. "
         "Without it, none is placed or looked for: docs/sentinels.md.",
     )
-    fingerprints: FingerprintsCheck | None = Field(default=None, description="Not in this version.")
+    fingerprints: FingerprintsCheck | None = Field(
+        default=None,
+        description="Other tenants' text in answers. Where it is not written, nothing is kept.",
+    )
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
@@ -266,9 +275,9 @@ class Integrity(Section):
     )
     secret: SaltSecret | None = Field(
         default=None,
-        description="Key of the sentinels, 16 characters or more; the same on every gateway in "
-        "front of the same engines. Without one it is random at each start, and no other gateway "
-        "knows these sentinels.",
+        description="Key of sentinels and fingerprints, 16 characters or more; the same on every "
+        "gateway in front of the same engines. Without one it is random at each start, and no "
+        "other gateway knows these sentinels.",
     )
     old_secrets: tuple[SaltSecret, ...] = Field(
         default=(),

@@ -15,11 +15,7 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from gateway.settings.models import Settings
 
-INACTIVE: Mapping[str, str] = MappingProxyType(
-    {
-        "integrity.fingerprints": "fingerprints are not in this version: none are kept or compared",
-    }
-)
+INACTIVE: Mapping[str, str] = MappingProxyType({})
 INACTIVE_IN_MEMORY: Mapping[str, str] = MappingProxyType(
     {
         "limits.when_store_fails": "the memory store cannot fail",
@@ -41,6 +37,18 @@ def notices(settings: Settings) -> Iterator[str]:
     for name in settings.policies:
         if name not in followed:
             yield f"policies.{name} is not active: no tenant is under it"
+    if settings.integrity.fingerprints is not None:
+        yield from _about_fingerprints(settings)
+
+
+def _about_fingerprints(settings: Settings) -> Iterator[str]:
+    if len(settings.tenants) == 1:
+        yield "integrity.fingerprints is not active: there is one tenant, so no text is another's"
+    elif settings.workers > 1:
+        yield (
+            "integrity.fingerprints is active in part: each of the workers compares answers with "
+            "what it saw itself"
+        )
 
 
 def _written(model: object, path: list[str]) -> bool:

@@ -77,6 +77,11 @@ class Tenant(Section):
         "have none: it is then open, and any or no key is accepted.",
     )
     policy: Name = Field(default=DEFAULT_POLICY, description="A name under `policies`.")
+    fingerprint: Bool = Field(
+        default=True,
+        description="Whether its prompts and answers are remembered, as keyed hashes, so that they "
+        "are known in others' answers (`integrity.fingerprints`).",
+    )
 
 
 Rate = Literal[

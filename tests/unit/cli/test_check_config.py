@@ -59,7 +59,7 @@ def test_a_good_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert len(outcome["notices"]) == 1
     assert outcome["settings"]["listen"] == "127.0.0.1:8080"
     assert outcome["settings"]["backends"][0]["limit"]["refresh"] == 10.0
-    assert outcome["settings"]["tenants"] == [{"id": "t", "policy": "default"}]
+    assert outcome["settings"]["tenants"] == [{"id": "t", "policy": "default", "fingerprint": True}]
 
 
 def test_faults_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ DEFAULTS: dict[str, Any] = {
     "limits.when_store_fails": "refuse",
     "limits.timeout": "100ms",
     "limits.lease": "30s",
-    "integrity.fingerprints": {},
 }
 
 
@@ -43,6 +42,27 @@ def test_policies_that_no_tenant_is_under_limit_nothing() -> None:
     assert parse({"backends": BACKENDS, "policies": policies}, NoSecrets()).notices == (
         "policies.spare is not active: no tenant is under it",
     )
+
+
+TWO = [{"id": name, "key_sha256": [digit * 64]} for name, digit in (("a", "1"), ("b", "2"))]
+REDIS = {"store": "redis://h"}
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({}, "one tenant"),
+        ({"tenants": TWO}, None),
+        ({"tenants": TWO, "workers": 2, "limits": REDIS}, "each of the workers"),
+    ],
+)
+def test_fingerprints_need_another_tenant_and_see_one_process(
+    more: dict[str, Any], word: str | None
+) -> None:
+    written = {"backends": BACKENDS, "integrity": {"fingerprints": {}}, **more}
+    told = parse(written, NoSecrets()).notices
+    assert len(told) == (word is not None)
+    assert word is None or word in told[0]
 
 
 def test_defaults_that_are_not_written_are_not_told() -> None:
