@@ -2,8 +2,8 @@
 
 A word qualifies if " word" is one token in every vocabulary in tokenizers/, it is English, and it
 neither offends nor negates. The rarest are taken first, by the highest frequency a word has in
-English, in any of ``LANGUAGES`` or in Python source; of two that differ in one letter the rarer
-stays. Same inputs, same list: the order is total, and the packages are pinned.
+English, in any of ``LANGUAGES`` or in Python source (3.11.7's library); of two that differ in one
+letter the rarer stays. Same inputs, same list: the order is total, and the packages are pinned.
 
     python3 -m venv /tmp/words && /tmp/words/bin/pip install \
         wordfreq==3.1.1 english-words==2.0.2 better-profanity==0.7.0
