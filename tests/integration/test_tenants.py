@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -297,7 +298,7 @@ async def test_tenants_top_watches(engine):
     async with busy_gateway(engine) as app:
         try:
             process = await asyncio.create_subprocess_exec(
-                *(".venv/bin/python", "-m", "gateway", "tenants", "top", "--json"),
+                *(sys.executable, "-m", "gateway", "tenants", "top", "--json"),
                 *("--admin", app.admin_url, "--watch", "0.05"),
                 stdout=asyncio.subprocess.PIPE,
             )
