@@ -56,7 +56,8 @@ _UNWANTED = re.compile(
     r"|trans$|tumor|tumour|ugly|vagin|victim|violen|virgin|vomit|vulva|weapon|whore|wound"
     r"|never|nobod|none|noone|nothing|nowhere|neither|without|cannot|couldn|didn|doesn|hadn|hasn"
     r"|haven$|isn$|shouldn|wasn|weren|wouldn|unless|refus|reject|deny|denie|denial|ignor|forbid"
-    r"|prohib|disab|revok"
+    r"|prohib|disab|revok|^wont$|hardly|avoid|^cease|^omit|undone|illegal|^wrong|invalid"
+    r"|insane|bull[iy]|pagan|thief|thieve|thigh|coffin|bipolar|autis|asthma|whisk"
 )
 
 

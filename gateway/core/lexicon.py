@@ -16,7 +16,7 @@ from importlib.resources import files
 SIZE = 4096
 BITS = 12  # of one word
 LONGEST = 7  # letters
-CHECKSUM = "33ea8bf0915cfb523f4c05244aa3b428a357fabfdc2de8392a8d009e14cba43d"
+CHECKSUM = "199dfc737885a68b0634120240b814783252532204d24264cc725e2f6f0d4b8c"
 
 
 @dataclass(frozen=True, slots=True)
