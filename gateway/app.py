@@ -75,9 +75,8 @@ class Generation:
 
     @property
     def busy(self) -> bool:
-        """Whether requests still run under it."""
-        held = self.runtime.limiting.leases.busy
-        return held or any(backend.load for backend in self.runtime.backends)
+        """Whether requests still run under it, or are still being settled."""
+        return self.runtime.users.count > 0
 
     async def close(self) -> None:
         """Stop asking, hang up."""

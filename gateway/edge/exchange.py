@@ -18,6 +18,21 @@ class Withheld:
 
 
 @dataclass(slots=True)
+class Users:
+    """How many requests, and tasks they leave behind, need the parts of a configuration."""
+
+    count: int = 0
+
+    def begin(self) -> None:
+        """One more."""
+        self.count += 1
+
+    def end(self) -> None:
+        """One that began no longer does."""
+        self.count -= 1
+
+
+@dataclass(slots=True)
 class Exchange:
     """What is known of a request so far. Never holds prompt text, answers or keys.
 
@@ -28,6 +43,7 @@ class Exchange:
     started: float
     path: str
     query: str = ""
+    users: Users = field(default_factory=Users)  # of the configuration it runs under
     dialect: str = "none"
     tenant: str = "none"
     backend: str = "none"

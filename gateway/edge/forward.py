@@ -258,6 +258,7 @@ class Forwarder:
         """Judge what is left; a count still being made does not keep the client waiting."""
         if inspection.counting:
             exchange.settled_elsewhere = True
+            exchange.users.begin()
             self._tasks.spawn(self._settle(exchange, inspection), "settle")
         else:
             await inspection.finish()
@@ -266,6 +267,7 @@ class Forwarder:
         try:
             await inspection.finish()
         finally:
+            exchange.users.end()
             self._recorder.write(exchange)
 
 

@@ -7,7 +7,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -22,7 +22,7 @@ from gateway.edge import models, relay
 from gateway.edge.backends import Backend, choose, quarantined
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
-from gateway.edge.exchange import Exchange
+from gateway.edge.exchange import Exchange, Users
 from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
 from gateway.edge.queueing import queued
@@ -47,6 +47,7 @@ class Runtime:
     max_body_bytes: int
     body_deadline: float
     sentinels: SentinelDesk | None = None
+    users: Users = field(default_factory=Users)
 
 
 class Handler:
@@ -62,8 +63,10 @@ class Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """One exchange: the line, the rescue, the record."""
         path, _, query = request.raw_path.partition("?")
-        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), path, query)
+        users = self.runtime.users
+        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), path, query, users)
         self.in_flight += 1
+        users.begin()
         if self.draining and request.protocol is not None:
             request.protocol.close()  # after this answer: a kept-alive client must move on
         try:
@@ -82,6 +85,7 @@ class Handler:
             return _refuse(exchange, request.method, broken)
         finally:
             self.in_flight -= 1
+            users.end()
             if not exchange.settled_elsewhere:
                 # Once this step of the loop is over: the answer goes out first.
                 asyncio.get_running_loop().call_soon(self._recorder.write, exchange)

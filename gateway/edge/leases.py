@@ -55,6 +55,7 @@ class Leases:
             request.refused = True
             raise
         finally:
+            exchange.users.begin()
             task = self._tasks.spawn(self._settle(request), "settle quotas")
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
@@ -86,6 +87,7 @@ class Leases:
             await request.settle()
         finally:
             self._in_flight[request.tenant.id] -= 1
+            request.exchange.users.end()
 
 
 class _Request:
@@ -104,12 +106,12 @@ class _Request:
         self.refused = False
         self._lease = lease
         self._parsed = parsed
-        self._exchange = exchange
+        self.exchange = exchange
         self._measurer = measurer
 
     async def settle(self) -> None:
         """Once the engine is done with it too. A cancelled wait settles with what is known."""
-        reading_on = self._exchange.reading_on
+        reading_on = self.exchange.reading_on
         try:
             if reading_on is not None:
                 await asyncio.wait([reading_on])
@@ -119,20 +121,20 @@ class _Request:
 
     async def _tell(self) -> None:
         used = settlement.charge(
-            self._parsed, self._exchange.length, self.tenant.policy, self._ended()
+            self._parsed, self.exchange.length, self.tenant.policy, self._ended()
         )
         await (self._lease.release() if used is None else self._lease.settle(used))
 
     async def _count(self) -> None:
         """Where the engine told no usage, a bound would charge too much."""
-        exchange = self._exchange
+        exchange = self.exchange
         seen = exchange.observation
         untold = seen is None or seen.usage is None or seen.usage.prompt_tokens is None
         if untold and not self.refused and isinstance(exchange.length, Bounded):
             await _count_exactly(exchange, self._parsed, self.tenant, self._measurer)
 
     def _ended(self) -> settlement.Ended:
-        exchange = self._exchange
+        exchange = self.exchange
         return settlement.Ended(
             seen=exchange.observation,
             status=exchange.status,
