@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.integrity import corpora, sentinel_costs
+from benchmarks.integrity import local_texts, sentinel_costs
 from benchmarks.proxy import machine
 from benchmarks.proxy.publish import placed
 from benchmarks.proxy.rig import ROOT
@@ -48,7 +48,7 @@ def cluster() -> Sentinels:
 @cache
 def corpus() -> tuple[str, ...]:
     """The documentation's words with what stands around them, in order."""
-    texts = [*corpora.package_docs().values(), *corpora.manual_pages().values()]
+    texts = [*local_texts.package_docs().values(), *local_texts.manual_pages().values()]
     return tuple("\n".join(texts).split(" "))
 
 
