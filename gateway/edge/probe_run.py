@@ -138,6 +138,8 @@ class ProbeRun:
         for _ in range(probe.fills(plan.limit, plan.pool, whole_pool=plan.whole_pool)):
             written = await self._write("P1", plan.limit)
             reply = await self._send(written, most=1)
+            if not reply.status:
+                raise CannotRun("the engine does not answer a prompt within its limit")
             if reply.status != 200:  # nothing was left in memory: what follows proves nothing
                 self._note(probe.judge_within("fill", written.tokens, reply, ()))
 

@@ -9,9 +9,13 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import aiohttp
 import pytest
 
 from gateway.cli.main import main
+from gateway.edge.probe_run import Plan, ProbeRun
+from gateway.edge.probing import Prober
+from gateway.engines import detect
 from gateway.simulate import Habits, Timing
 from simulated import LIMIT, Running, serving
 
@@ -147,3 +151,32 @@ async def test_text_and_junit(tmp_path, capsys):
     assert len(suite.findall("testcase/failure")) == int(suite.get("failures", 0)) > 0
     assert f"over {LIMIT + 1} tokens" in failed
     assert f"within {LIMIT} tokens" not in failed
+
+
+async def run_with(limit: int, measured: int | None) -> list[Any]:
+    """The checks of a run where every text counts ``measured`` tokens."""
+
+    async def measure(text: str) -> int | None:
+        return measured
+
+    async with serving() as sim:
+        async with aiohttp.ClientSession() as session:
+            prober = Prober(session, None, 5.0)
+            engine = detect.by_name("sglang")
+            plan = Plan("m", b"seed", limit, context=4096)
+            runner = ProbeRun(plan, sim.handle.url, engine, prober, measure, lambda check: None)
+            return [(check.check, check.verdict, check.text) for check in await runner.run()]
+
+
+@pytest.mark.parametrize(
+    ("limit", "measured", "reason"),
+    [
+        (LIMIT, None, "--tokenizer"),
+        (LIMIT, 7, f"no prompt of exactly {LIMIT} tokens"),
+        (96, 7, "too small to probe"),
+    ],
+)
+async def test_what_cannot_be_sent_is_said(limit, measured, reason):
+    [(check, verdict, text)] = await run_with(limit, measured)
+    assert (check, verdict) == ("run", "unverifiable")
+    assert reason in text
