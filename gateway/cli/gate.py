@@ -6,18 +6,11 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import os
 
 import aiohttp
 
+from gateway.cli import live
 from gateway.core import gate
-from gateway.edge.discovery import Discovery
-from gateway.edge.probing import Prober
-from gateway.engines import detect
-
-ATTEMPTS = 3
-PAUSE = 1.0  # seconds between attempts at a worker that does not answer
-PROBE_DEADLINE = 10.0
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,23 +21,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Hold a live engine, and every worker behind it, against the incident's"
         " checklist. Exit 0: pass. 1: fail. 3: a limit is not exposed (fail closed).",
     )
-    parser.add_argument("--backend", metavar="URL", required=True)
-    parser.add_argument("--engine", default="auto", choices=("auto", *detect.NAMES))
-    parser.add_argument(
-        "--worker",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="a worker behind a router that does not tell it; repeatable",
-    )
+    live.add_arguments(parser)
     parser.add_argument(
         "--context", metavar="N", type=int, help="the context promised (default: as advertised)"
     )
     parser.add_argument("--headroom", type=float, default=1.25, help="pool over context (1.25)")
-    parser.add_argument(
-        "--api-key-env", metavar="NAME", help="environment variable with the engine's key"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
 
@@ -57,26 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
 async def _examine(args: argparse.Namespace) -> gate.Report:
     async with aiohttp.ClientSession() as session:
-        discovery = Discovery(
-            "gate",
-            args.backend.rstrip("/"),
-            Prober(session, _api_key(args), PROBE_DEADLINE),
-            engine_name=args.engine,
-            extra_workers=args.worker,
-            clock=asyncio.get_running_loop().time,
-        )
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(PAUSE)
-            await discovery.round()
-            if all(seen.trouble is None for seen in discovery.snapshot.workers.values()):
-                break
+        discovery = await live.discovered(session, args)
         return gate.evaluate(discovery.snapshot, context=args.context, headroom=args.headroom)
-
-
-def _api_key(args: argparse.Namespace) -> str | None:
-    """From the environment: a key in the arguments would show in the process list."""
-    return os.environ.get(args.api_key_env) if args.api_key_env else None  # noqa: TID251
 
 
 def _as_json(report: gate.Report) -> dict[str, object]:

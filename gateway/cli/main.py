@@ -7,9 +7,20 @@ import sys
 from collections.abc import Sequence
 
 from gateway import __version__
-from gateway.cli import check_config, count, demo, gate, keys, serve, simulate, tenants, tokenizers
+from gateway.cli import (
+    check_config,
+    count,
+    demo,
+    gate,
+    keys,
+    probe,
+    serve,
+    simulate,
+    tenants,
+    tokenizers,
+)
 
-COMMANDS = (serve, check_config, gate, count, tokenizers, keys, tenants, simulate, demo)
+COMMANDS = (serve, check_config, gate, probe, count, tokenizers, keys, tenants, simulate, demo)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,8 +1,8 @@
 """The deploy gate's judgement: may this engine, as it runs now, take traffic?
 
 It holds the incident's checklist against what the live workers say of themselves: pool against
-context with headroom, silent truncation, versions known to leak, the checksum on KV transfers.
-What is not exposed fails closed, with an outcome of its own.
+context with headroom, silent truncation, versions known to leak, both legs of a disaggregated
+engine, the checksum on KV transfers. What is not exposed fails closed, with an outcome of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil
 
 from gateway.core.capacity import Snapshot
 from gateway.engines import known_bad
-from gateway.types import WorkerFacts
+from gateway.types import Role, WorkerFacts
 
 # Tokens of the context an engine may keep for itself: SGLang keeps 7, vLLM and llama.cpp 1.
 RESERVE = 64
@@ -87,6 +87,7 @@ def evaluate(snapshot: Snapshot, *, context: int | None, headroom: float) -> Rep
             findings.extend(_judge(fact, held, headroom))
     if not snapshot.workers:
         findings.append(Finding("limit", "-", Level.NOT_EXPOSED, "no worker answers"))
+    findings.extend(_legs(snapshot))
     return Report(tuple(findings), held, headroom)
 
 
@@ -104,6 +105,8 @@ def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[
         yield Finding("version", worker, Level.FAIL, text)
     for text in known_bad.advisories(fact):
         yield Finding("version", worker, Level.ADVICE, text)
+    for note in fact.notes:
+        yield Finding("note", worker, Level.ADVICE, note)
     if context is not None and fact.context_tokens is not None and fact.context_tokens > context:
         yield Finding(
             "context",
@@ -119,6 +122,20 @@ def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[
             Level.ADVICE,
             "KV transfers are not verified: start it with --disaggregation-enable-kv-checksum",
         )
+
+
+def _legs(snapshot: Snapshot) -> Iterator[Finding]:
+    """Both pools of a disaggregated engine must be seen: either one can be the small one."""
+    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
+    if not any(fact.disaggregated for fact in facts):
+        return
+    seen_roles = {fact.role for fact in facts}
+    missing = [role for role in (Role.PREFILL, Role.DECODE) if role not in seen_roles]
+    if missing:
+        text = f"no {' or '.join(missing)} worker is seen: name it with --worker"
+        yield Finding("legs", "-", Level.NOT_EXPOSED, text)
+    else:
+        yield Finding("legs", "-", Level.PASS, "prefill and decode workers are seen")
 
 
 def _pool(fact: WorkerFacts, worker: str, context: int | None, headroom: float) -> Finding:

@@ -31,7 +31,6 @@ README = ROOT / "README.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 YAML_FILES = sorted([*DEPLOY.rglob("*.yml"), *DEPLOY.rglob("*.yaml")])
 ALERTS = DEPLOY / "prometheus/alerts.yml"
-NOT_YET = {"probe"}  # commands the pages say are missing
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -106,10 +105,9 @@ def test_commands_in_prose_exist_with_their_options(page: Path) -> None:
     for span in SPAN.findall(text_of(page)):
         for line in command_lines(span):
             name, *words = line.split()
-            assert (name in subcommands()) is (name not in NOT_YET), line
-            if name not in NOT_YET:
-                given = {word for word in words if word.startswith("--")}
-                assert given <= set(options_of(subcommands()[name])), line
+            assert name in subcommands(), line
+            given = {word for word in words if word.startswith("--")}
+            assert given <= set(options_of(subcommands()[name])), line
 
 
 def options_of(command: argparse.ArgumentParser) -> Iterator[str]:

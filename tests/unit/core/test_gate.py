@@ -95,11 +95,35 @@ def test_a_known_bad_version_in_pd_mode_fails():
 
 
 def test_a_missing_checksum_is_advice_and_does_not_block():
-    report = judge(worker(disaggregated=True, kv_checksum=False))
-    assert levels(report, "kv_checksum") == [Level.ADVICE]
+    legs = (
+        worker(name, role=role, disaggregated=True, kv_checksum=False)
+        for name, role in (("p", Role.PREFILL), ("d", Role.DECODE))
+    )
+    report = judge(*legs)
+    assert levels(report, "kv_checksum") == [Level.ADVICE, Level.ADVICE]
     assert report.exit is Exit.PASS
     assert levels(judge(worker(disaggregated=True, kv_checksum=True)), "kv_checksum") == []
 
 
 def test_a_certain_failure_weighs_more_than_what_is_not_exposed():
     assert judge(worker(pool=1), silent=["b"]).exit is Exit.FAIL
+
+
+def test_a_disaggregated_engine_shows_both_legs():
+    prefill = worker("p", role=Role.PREFILL, disaggregated=True, kv_checksum=True)
+    decode = worker("d", role=Role.DECODE, disaggregated=True, kv_checksum=True)
+    both = judge(prefill, decode)
+    assert both.exit is Exit.PASS
+    assert levels(both, "legs") == [Level.PASS]
+    for seen, missing in ((prefill, "decode"), (decode, "prefill")):
+        report = judge(seen)
+        assert report.exit is Exit.NOT_EXPOSED
+        [text] = [finding.text for finding in report.findings if finding.check == "legs"]
+        assert missing in text
+    assert levels(judge(worker()), "legs") == []
+
+
+def test_what_an_engine_notes_is_shown_and_never_blocks():
+    report = judge(worker(notes=("only 2 of 8 DP ranks are shown",)))
+    assert report.exit is Exit.PASS
+    assert levels(report, "note") == [Level.ADVICE]
