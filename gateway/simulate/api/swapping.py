@@ -11,9 +11,13 @@ PATIENCE = 0.25  # seconds an answer waits for another to change places with
 
 
 class Swapper:
-    """Pairs up answers of the same kind. An answer that stays alone keeps its own place."""
+    """Pairs up answers of the same kind. An answer that stays alone keeps its own place.
+
+    ``swapped`` counts the answers that left in another's place: the truth, never told in the API.
+    """
 
     def __init__(self) -> None:
+        self.swapped = 0
         self._waiting: dict[Hashable, tuple[Any, asyncio.Future[Any]]] = {}
 
     async def exchange(self, kind: Hashable, own: T) -> T:
@@ -21,6 +25,7 @@ class Swapper:
         if (first := self._waiting.pop(kind, None)) is not None:
             other, place = first
             place.set_result(own)
+            self.swapped += 2
             return other  # type: ignore[no-any-return]
         mine = asyncio.get_running_loop().create_future()
         self._waiting[kind] = (own, mine)

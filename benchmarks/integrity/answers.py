@@ -1,0 +1,128 @@
+"""Parts about answers: swapped, empty, or from a prefix cache that ignores salts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.integrity.boundary import small
+from benchmarks.integrity.rig import (
+    CHAT,
+    COMPLETIONS,
+    GENERATE,
+    MESSAGES,
+    OFF,
+    RESPONSES,
+    TENANTS,
+    Reply,
+    Texts,
+    call,
+    rig,
+    side_by_side,
+)
+from benchmarks.integrity.stats import share
+from gateway.simulate import INSTANT, Faults, SimulateSettings
+
+ALL_PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES, GENERATE)
+ECHOING = (CHAT, COMPLETIONS, RESPONSES, GENERATE)  # SGLang's messages endpoint names its own id
+BLOCK = {"action": "block"}
+LESSONS = 17
+CACHED_CHARS = ((200, 500), (500, 1_000), (1_000, 2_000), (2_000, 8_000))
+
+
+async def swap(sources: list[str], requests: int) -> dict[str, Any]:
+    """Answers under way at once change places: by dialect, those that reached the wrong client."""
+    found = {}
+    for path in ALL_PATHS:
+        texts = Texts(sources, 31)
+        count = requests // len(ALL_PATHS)
+        async with rig(small("swap"), OFF | {"binding": BLOCK}) as live:
+
+            async def one(path: str = path, texts: Texts = texts, live: Any = live) -> Reply:
+                tenant = texts.dice.choice(TENANTS)
+                body = call(path, texts.piece(tenant, 300), 30, texts.dice.random() < 0.5)
+                reply: Reply = await live.ask(tenant, path, body)
+                return reply
+
+            replies = await side_by_side((one() for _ in range(count)), 16)
+            swapper = live.engine.service.swapper
+            swapped = swapper.swapped if swapper else 0
+        withheld = sum(reply.before_first_byte for reply in replies)
+        found[path] = {
+            "answers": count,
+            "swapped": swapped,
+            "caught": share(min(withheld, swapped), swapped),
+            "withheld_beyond": max(0, withheld - swapped),
+        }
+    return found
+
+
+async def empty200(sources: list[str], requests: int) -> dict[str, Any]:
+    """Successes without content or finish reason: those that a client takes for answers."""
+    found = {}
+    texts = Texts(sources, 32)
+    async with rig(small("empty200"), OFF | {"completeness": BLOCK}) as live:
+        for path in ALL_PATHS:
+            count = requests // len(ALL_PATHS)
+            replies = [
+                await live.ask(
+                    tenant, path, call(path, texts.piece(tenant, 300), 30, number % 2 == 0)
+                )
+                for number in range(count)
+                for tenant in (texts.dice.choice(TENANTS),)
+            ]
+            found[path] = share(sum(not reply.success for reply in replies), count)
+    return found
+
+
+async def salt(sources: list[str], pairs: int) -> dict[str, Any]:
+    """One tenant sends what another has sent: the pages come out of the other's cache."""
+    return {
+        "salt": await _salt(sources, pairs, Faults(salt=True)),
+        "cache_silent": await _salt(sources, pairs // 3, Faults(cache_silent=True)),
+        "none": await _salt(sources, pairs // 3, Faults()),
+    }
+
+
+def roomy(faults: Faults) -> SimulateSettings:
+    """An engine whose prefix cache forgets nothing here."""
+    return SimulateSettings(
+        faults=faults,
+        timing=INSTANT,
+        context=65_536,
+        prefill_pool=1 << 20,
+        decode_pool=1 << 18,
+    )
+
+
+async def _salt(sources: list[str], pairs: int, faults: Faults) -> dict[str, Any]:
+    texts = Texts(sources, 33)
+    rows: list[tuple[int, int, Reply]] = []
+    async with rig(roomy(faults), OFF | {"cached_tokens": BLOCK}) as live:
+        for _ in range(LESSONS):
+            await live.chat(TENANTS[0], texts.piece(TENANTS[0], 2_000), 4)
+        for number in range(pairs):
+            first = TENANTS[number % len(TENANTS)]
+            second = TENANTS[(number + 1 + texts.dice.randrange(18)) % len(TENANTS)]
+            low, high = CACHED_CHARS[number % len(CACHED_CHARS)]
+            text = f"{number} {texts.piece(first, texts.dice.randrange(low, high))}"
+            await live.chat(first, text, 4)
+            reply = await live.ask(second, CHAT, call(CHAT, text, 4, number % 8 < 4))
+            cached = (await live.truths())[reply.request_id].cached_tokens
+            rows.append((number % len(CACHED_CHARS), cached, reply))
+    return {
+        "lessons": LESSONS,
+        "pairs": pairs,
+        "engine_reported_cached": sum(cached > 0 for _, cached, _ in rows),
+        "caught": share(sum(reply.withheld for *_, reply in rows), pairs),
+        "by_chars": [
+            {
+                "from": low,
+                "to": high,
+                "caught": share(
+                    sum(reply.withheld for band, _, reply in rows if band == number),
+                    sum(band == number for band, *_ in rows),
+                ),
+            }
+            for number, (low, high) in enumerate(CACHED_CHARS)
+        ],
+    }
