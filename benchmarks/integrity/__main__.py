@@ -33,8 +33,9 @@ PAGE = ROOT / "docs/integrity-proof.md"
 PARTS: dict[str, tuple[Part, int]] = {
     "gate_on": (boundary.gate_on, 10_000),
     "clean": (boundary.clean, 10_000),
-    "latency": (pages.latency, 300),
-    "swap": (answers.swap, 2_000),
+    "latency": (pages.latency, 200),
+    "latency_fast": (pages.latency_fast, 300),
+    "swap": (answers.swap, 1_000),
     "salt": (answers.salt, 300),
     "empty200": (answers.empty200, 1_000),
     "server_info": (boundary.server_info, 300),

@@ -23,7 +23,6 @@ from benchmarks.integrity.stats import share
 from gateway.simulate import INSTANT, Faults, SimulateSettings
 
 ALL_PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES, GENERATE)
-ECHOING = (CHAT, COMPLETIONS, RESPONSES, GENERATE)  # SGLang's messages endpoint names its own id
 BLOCK = {"action": "block"}
 LESSONS = 17
 CACHED_CHARS = ((200, 500), (500, 1_000), (1_000, 2_000), (2_000, 8_000))

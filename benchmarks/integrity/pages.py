@@ -19,7 +19,6 @@ from gateway.simulate.text import Habits
 
 POOL = 24_576
 LESSONS = 40
-FITTING_EVERY = 3
 EDGES = (1, 40, 83, 112, 140, 175, 250, 1_000_000)  # bytes of the longest run
 FORTY_TOKENS = 157  # bytes that 40 of qwen3's tokens are, as in docs/fingerprints.md
 TEXT_CHECKS: dict[str, Any] = {
@@ -34,6 +33,18 @@ TEXT_CHECKS: dict[str, Any] = {
 
 
 async def latency(sources: list[str], rounds: int) -> dict[str, Any]:
+    """Prefill at a large model's pace."""
+    return await _latency(sources, rounds, 10_000, (0.18, 0.4), 10)
+
+
+async def latency_fast(sources: list[str], rounds: int) -> dict[str, Any]:
+    """Prefill so fast that a busy host's own delays are as long."""
+    return await _latency(sources, rounds, 40_000, (0.35, 0.8), 3)
+
+
+async def _latency(
+    sources: list[str], rounds: int, pace: float, fitting_pools: tuple[float, float], every: int
+) -> dict[str, Any]:
     """Over-pool prompts beside others that fit; the engine states its context as the limit."""
     sim = SimulateSettings(
         context=131_072,
@@ -41,19 +52,19 @@ async def latency(sources: list[str], rounds: int) -> dict[str, Any]:
         decode_pool=98_304,
         prefix_cache=False,
         faults=Faults(to_finish=True, server_info=True),
-        timing=Timing(base=0.02, prefill_tokens_per_second=40_000, inter_token=0.0),
+        timing=Timing(base=0.02, prefill_tokens_per_second=pace, inter_token=0.0),
     )
     texts = Texts(sources, 21)
     async with rig(sim, OFF | {"latency": {"action": "hold"}}) as live:
         for _ in range(LESSONS):
-            await _fits(live, texts)
+            await _fits(live, texts, *fitting_pools)
         over: list[Reply] = []
         fitting: list[Reply] = []
         for number in range(rounds):
             tenant = texts.dice.choice(TENANTS)
             jobs = [live.chat(tenant, _long(texts, tenant, 1.3, 2.4), 200)]
-            if number % FITTING_EVERY == 0:
-                jobs.append(_fits(live, texts))
+            if number % every == 0:
+                jobs.append(_fits(live, texts, *fitting_pools))
             first, *others = await asyncio.gather(*jobs)
             over.append(first)
             fitting += others
@@ -68,12 +79,13 @@ async def latency(sources: list[str], rounds: int) -> dict[str, Any]:
         "over_pool_held": share(sum(reply.before_first_byte for reply in over), len(over)),
         "fitting_held": share(sum(reply.withheld for reply in fitting), len(fitting)),
         "lessons": LESSONS,
+        "pace": pace,
     }
 
 
-async def _fits(live: Rig, texts: Texts) -> Reply:
+async def _fits(live: Rig, texts: Texts, low: float, high: float) -> Reply:
     tenant = texts.dice.choice(TENANTS)
-    return await live.chat(tenant, _long(texts, tenant, 0.35, 0.8), 20)
+    return await live.chat(tenant, _long(texts, tenant, low, high), 20)
 
 
 def _long(texts: Texts, tenant: str, low: float, high: float) -> str:

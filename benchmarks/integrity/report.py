@@ -46,7 +46,9 @@ def _line(cells: tuple[Any, ...]) -> str:
 
 
 def _count(found: Found) -> str:
-    return f"{found.get('hits', 0):,} of {found['of']:,}: {told(dict(found))}"
+    return (
+        f"{found.get('hits', 0):,} of {found['of']:,}: {told(dict(found))}" if found["of"] else "-"
+    )
 
 
 def _gate_on(found: Found) -> str:
@@ -83,7 +85,7 @@ def _clean(found: Found) -> str:
 
 def _latency(found: Found) -> str:
     return _table(
-        "The incident's fault, gate off: latency",
+        f"The incident's fault, gate off: latency, prefill of {found['pace']:,.0f} tokens a second",
         ("answers", "withheld before the first byte"),
         [
             ("that leaked", _count(found["leaks_held"])),
@@ -191,6 +193,7 @@ def _server_info(found: Found) -> str:
 TABLES: Mapping[str, Callable[[Found], str]] = {
     "gate_on": _gate_on,
     "latency": _latency,
+    "latency_fast": _latency,
     "short_over_pool": _by_run("The incident's fault, gate off, prompts too short for latency"),
     "early_free": _by_run("Pages freed too early, prompts under the pool"),
     "swap": _swap,

@@ -78,7 +78,7 @@ class Reply:
     @property
     def success(self) -> bool:
         """A client takes it for a complete answer."""
-        if self.status != 200 or self.withheld:
+        if self.status != 200 or self.withheld or b'data: {"error"' in self.raw:
             return False
         return not self.stream or any(stop.encode() in self.raw for stop in STOPS)
 
