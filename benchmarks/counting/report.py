@@ -157,7 +157,7 @@ def _under(run: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         *_table(
-            ["over HTTP, one connection, p50", *names, "poolgate over aiohttp"],
+            ["over HTTP, p50", *names, "poolgate over aiohttp"],
             (
                 [engine, *(f"{p50[name]:,.0f} µs" for name in names), f"{added[engine]:+,.0f} µs"]
                 for engine, p50 in http.items()
