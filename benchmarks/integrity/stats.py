@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
-Z = 1.96  # 95%
+from gateway.core.probe import wilson
 
 
 def share(hits: int, of: int) -> dict[str, Any]:
     """A share in percent with Wilson's 95% interval."""
     if not of:
         return {"of": 0}
-    p = hits / of
-    middle = (p + Z**2 / (2 * of)) / (1 + Z**2 / of)
-    half = Z / (1 + Z**2 / of) * sqrt(p * (1 - p) / of + Z**2 / (4 * of**2))
-    low, high = max(0.0, middle - half), min(1.0, middle + half)
-    return {"of": of, "hits": hits, "percent": 100 * p, "low": 100 * low, "high": 100 * high}
+    found = wilson(hits, of)
+    percents = {"percent": found.share, "low": found.low, "high": found.high}
+    return {"of": of, "hits": hits} | {name: 100 * value for name, value in percents.items()}
 
 
 def told(found: dict[str, Any]) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from math import floor
-from typing import Any, TypeVar
 
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bucket import peek, step
+from coroutines import finished
 from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit, Used
 from gateway.limits.gcra import Quota, Tat, settle
 from gateway.limits.memory import MemoryLimiter
@@ -25,17 +24,6 @@ starts = st.floats(0, 1e7, allow_nan=False)
 gaps = st.floats(0, 100, allow_nan=False)
 asks = st.lists(st.tuples(gaps, st.integers(0, 2 * 10**5)), min_size=1, max_size=40)
 CLOCK_STEP = 2e-9  # of a float of seconds near 1e7
-T = TypeVar("T")
-
-
-def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits: no request can come between its steps."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("the memory limiter waited")
 
 
 def admitted(

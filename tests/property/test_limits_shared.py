@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 import valkey_server
+from coroutines import finished
 from gateway.edge.tasks import Tasks
 from gateway.limits.base import Charge, Concurrency, Lease, LimitKey, Refused, Unit, Used
 from gateway.limits.gcra import Quota
@@ -43,16 +44,6 @@ class Listening(Link):
         assert isinstance(reply, Reply), reply
         self.now = reply.now
         return reply
-
-
-def now_or_never(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What memory says: it does not wait."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("the memory limiter waited")
 
 
 class MemoryAndServer(RuleBasedStateMachine):
@@ -120,7 +111,7 @@ class MemoryAndServer(RuleBasedStateMachine):
             units = cost % 3 if unit is Unit.SLOTS else cost
             charges.append(Charge(LimitKey("t", name), unit, quota, units, shadow))
         theirs = self.ask(self.remote.reserve(charges))
-        ours = now_or_never(self.memory.reserve(charges))
+        ours = finished(self.memory.reserve(charges))
         assert type(theirs) is Refused or type(ours) is not Refused
         if isinstance(theirs, Refused):
             assert theirs == ours
@@ -136,7 +127,7 @@ class MemoryAndServer(RuleBasedStateMachine):
         pair = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         theirs, ours = pair
         self.ask(theirs.release() if used is None else theirs.settle(used))
-        now_or_never(ours.release() if used is None else ours.settle(used))
+        finished(ours.release() if used is None else ours.settle(used))
         self.ended.append(pair)
 
     @precondition(lambda self: self.ended)
@@ -172,7 +163,7 @@ class MemoryAndServer(RuleBasedStateMachine):
     def they_stand_alike(self) -> None:
         charges = [Charge(LimitKey("t", name), unit, quota, 0) for name, unit, quota in self.QUOTAS]
         theirs = self.ask(self.remote.peek(charges))
-        assert theirs == now_or_never(self.memory.peek(charges))
+        assert theirs == finished(self.memory.peek(charges))
 
     @invariant()
     def no_key_stays_for_ever(self) -> None:
