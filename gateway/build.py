@@ -1,0 +1,256 @@
+"""The composition root: settings become what serves them. The only module that constructs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from gateway.core import tenants
+from gateway.edge.actions import Actions
+from gateway.edge.backends import Backend
+from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
+from gateway.edge.configured import (
+    calibration_policy,
+    check_policy,
+    media_rules,
+    model_to_ask,
+    sentinel_desk,
+    wiring,
+)
+from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
+from gateway.edge.discovery import Discovery
+from gateway.edge.fingerprints import Fingerprints, fingerprinting
+from gateway.edge.forward import Forwarder
+from gateway.edge.handler import Runtime
+from gateway.edge.limiting import Limiting, limiting
+from gateway.edge.loading import load_counters
+from gateway.edge.media import MediaMeasurer
+from gateway.edge.metrics import Metrics
+from gateway.edge.probing import Prober
+from gateway.edge.queueing import Queue
+from gateway.edge.recollection import Recollections
+from gateway.edge.record import Recorder
+from gateway.edge.standing import Standings
+from gateway.edge.tasks import Tasks
+from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.webhook import Webhook
+from gateway.settings import Settings
+from gateway.settings import integrity as written_integrity
+from gateway.settings import models as written
+from gateway.tokens.counters import EngineCounters
+from gateway.tokens.recall import CountCache
+
+PROBE_DEADLINE = 5.0  # seconds for one of our own questions to a worker
+FIRST_ROUND = 3.0  # seconds start-up waits for engines before it listens without their limits
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What the process keeps whatever its configuration becomes.
+
+    ``secret`` keys caches and salts that no configuration keys; ``tokenizers`` is where assets
+    are, the usual places where None.
+    """
+
+    clock: Callable[[], float]
+    secret: bytes
+    tokenizers: Path | None
+    tasks: Tasks
+    metrics: Metrics
+    recorder: Recorder
+    standings: Standings
+    actions: Actions
+    recollections: Recollections
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one configuration holds open; replaced whole on reload."""
+
+    settings: Settings
+    runtime: Runtime
+    upstream: Upstream
+    probing: aiohttp.ClientSession
+    executors: tuple[ThreadPoolExecutor, ...]
+    discovering: Tasks
+    webhook: Webhook | None
+    fingerprints: Fingerprints | None
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests still run under it, or are still being settled."""
+        return self.runtime.users.count > 0
+
+    async def close(self) -> None:
+        """Stop asking, hang up."""
+        await self.discovering.cancel()
+        await self.probing.close()
+        await self.upstream.close()
+        if self.webhook is not None:
+            await self.webhook.close()
+        for executor in self.executors:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Builder:
+    """Makes one configuration's parts beside those of the one before, which stay as they are."""
+
+    def __init__(self, lasting: Lasting, before: Generation | None) -> None:
+        self._lasting = lasting
+        self._before = before
+
+    async def build(self, settings: Settings) -> Generation:
+        """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
+        lasting, before = self._lasting, self._before
+        counting = settings.counting
+        executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
+        threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
+        cache = CountCache(counting.cache_bytes, lasting.secret)
+        counters = await load_counters(settings, lasting.tokenizers)
+        timeouts = settings.timeouts
+        upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        backends = tuple(
+            self._backend(
+                entry,
+                counters.get(entry.name),
+                threads,
+                cache,
+                probing,
+                alone=settings.workers == 1,
+            )
+            for entry in settings.backends
+        )
+        sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
+        fingerprints = await fingerprinting(
+            settings.integrity,
+            lasting.secret,
+            before.fingerprints if before else None,
+            threads,
+            lasting.tasks,
+            lasting.metrics,
+            lasting.clock,
+        )
+        forwarder = Forwarder(
+            upstream,
+            lasting.recorder,
+            lasting.tasks,
+            threads,
+            lasting.clock,
+            checks=check_policy(settings.integrity),
+            actions=lasting.actions,
+            recollections=lasting.recollections,
+            prefix_secret=lasting.secret,
+            sentinels=sentinels,
+            fingerprints=fingerprints,
+        )
+        runtime = Runtime(
+            backends,
+            tenants.directory(settings),
+            self._limiting(settings),
+            forwarder,
+            threads,
+            settings.body.max_bytes,
+            timeouts.body,
+            sentinels,
+        )
+        discovering = Tasks()
+        for backend in backends:
+            discovering.spawn(backend.discovery.run(), f"discovery {backend.name}")
+            if backend.calibrator is not None:
+                discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
+        await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
+        webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        return Generation(
+            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+        )
+
+    def _limiting(self, settings: Settings) -> Limiting:
+        """The one of now where a reload leaves it as it is: what it counted stays counted."""
+        before = self._before.runtime.limiting if self._before else None
+        if before is not None and before.settings == settings.limits:
+            return before
+        return limiting(
+            settings.limits, self._lasting.metrics, self._lasting.tasks, self._lasting.clock
+        )
+
+    def _backend(
+        self,
+        entry: written.Backend,
+        counters: EngineCounters | None,
+        threads: Threads,
+        cache: CountCache,
+        probing: aiohttp.ClientSession,
+        *,
+        alone: bool,
+    ) -> Backend:
+        api_key = entry.api_key.get_secret_value() if entry.api_key else None
+        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        discovery = Discovery(
+            entry.name,
+            entry.url,
+            prober,
+            engine_name=entry.engine,
+            extra_workers=entry.workers,
+            refresh=entry.limit.refresh,
+            clock=self._lasting.clock,
+        )
+        measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
+        calibrator = None
+        if counters is not None:
+            calibrator = Calibrator(
+                entry.name,
+                entry.url,
+                prober,
+                discovery,
+                counters,
+                calibration_policy(entry.calibration),
+                model_to_ask(entry),
+                self._lasting.clock,
+            )
+            corrected = CalibratedCounters(counters, calibrator)
+            local = LocalMeasurer(
+                corrected, threads, cache, self._lasting.metrics, lambda: discovery.engine, measurer
+            )
+            measurer = CalibratedMeasurer(local, measurer, calibrator)
+        if entry.media is not None:
+            measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
+        return Backend(
+            wiring(entry, api_key, self._lasting.secret, alone=alone),
+            discovery,
+            measurer,
+            self._lasting.clock,
+            counting=(lambda: counters.description) if counters else None,
+            calibrator=calibrator,
+            queue=self._queue(entry),
+            standings=self._lasting.standings,
+        )
+
+    def _queue(self, entry: written.Backend) -> Queue | None:
+        """Its queue: that of now where a reload leaves it so, or both would fill the engine."""
+        if entry.queue is None:
+            return None
+        if (before := self._before) is not None:
+            for old, backend in zip(before.settings.backends, before.runtime.backends, strict=True):
+                if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
+                    return backend.queue
+        return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:
+    if webhook is None:
+        return None
+    return Webhook(webhook.url, webhook.secret.get_secret_value().encode(), metrics)
+
+
+async def _first_round(backends: tuple[Backend, ...]) -> None:
+    """Give engines that are up a moment to tell their limits; those that are not may come later."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_ROUND):
+            await asyncio.gather(*(backend.discovery.next_round() for backend in backends))
