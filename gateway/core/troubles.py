@@ -48,6 +48,8 @@ def verdict(overview: Told) -> dict[str, Any]:
 
 def troubles(overview: Told) -> Iterator[Trouble]:
     """Everything that is wrong, the gateway's own first."""
+    if not overview.get("backends"):
+        yield Trouble(Level.DANGER, "", "nothing is known of any backend")
     if overview.get("draining"):
         yield Trouble(Level.WARNING, "", "draining: it takes no new connections and will end")
     yield from _store(overview.get("limits", {}))
@@ -64,9 +66,9 @@ def _headline(backends: Iterable[Told], serving: int, found: list[Trouble]) -> s
     if len(names) == 1:
         line = f"{names[0]} is {'' if serving else 'not '}serving"
     elif serving == len(names):
-        line = f"All {len(names)} backends are serving"
+        line = f"All {len(names)} backends serving"
     else:
-        line = f"{serving} of {len(names)} backends {_are(serving)} serving"
+        line = f"{serving} of {len(names)} backends serving"
     if found and serving == len(names):
         line += f", {len(found)} thing{_s(len(found))} to look at"
     return line

@@ -34,10 +34,6 @@ export function showIncidents(incidents) {
     (one) => one.id,
     (one) => {
       const found = one.finding;
-      const numbers =
-        found.expected === null && found.returned === null
-          ? ""
-          : `expected ${figure(found.expected)}, got ${figure(found.returned)}`;
       const cell = (text, more = "") => element("td", {}, text, element("small", {}, more));
       return element(
         "tr",
@@ -50,7 +46,7 @@ export function showIncidents(incidents) {
           one.withheld ? "withheld" : "passed on",
           one.withheld ? "" : `${number(one.bytes_released)} bytes released`,
         ),
-        cell(found.reason || found.verdict, numbers),
+        cell(found.reason || found.verdict, numbers(one)),
         element("td", { class: "mono" }, one.id, element("small", {}, one.request_id)),
       );
     },
@@ -61,6 +57,9 @@ export function showIncidents(incidents) {
   setText(byId("none"), filtered ? "None of these." : "None since the gateway started.");
 }
 
-function figure(value) {
-  return typeof value === "number" ? String(value) : "nothing";
+function numbers({ kind, finding }) {
+  const { expected, returned } = finding;
+  if (expected === null && returned === null) return "";
+  if (kind === "latency") return `after ${returned} s, at least ${expected} s are needed`;
+  return `expected ${expected ?? "nothing"}, got ${returned ?? "nothing"}`;
 }
