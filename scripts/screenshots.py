@@ -201,7 +201,7 @@ async def well() -> None:
         async with asyncio.TaskGroup() as streams:
             for tenant in TENANTS[:3]:
                 streams.create_task(
-                    customers.call(tenant, "glm-4.6", 900, max_tokens=400, ignore_eos=True)
+                    customers.call(tenant, "glm-4.6", 900, max_tokens=900, ignore_eos=True)
                 )
             await asyncio.sleep(0.5)
             await picture(app, "light")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from heapq import nsmallest
 from typing import Any
 
 WINDOW = 60  # seconds
@@ -53,6 +54,10 @@ class Counts:
 COUNTED = tuple(field.name for field in fields(Counts))
 
 
+def _row(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in COUNTED}
+
+
 class Window:
     """Counts of each tenant over the last ``WINDOW`` seconds, by whole seconds of the clock.
 
@@ -62,32 +67,42 @@ class Window:
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, dict[str, Counts]]] = deque()
+        self._last: tuple[int, dict[str, Counts]] = (-1, {})
         self._sums: dict[str, Counts] = {}
+        self._total = Counts()
 
     def add(
         self, now: float, tenant: str, status: int, input_tokens: int, output_tokens: int
     ) -> None:
         """An exchange of ``tenant`` ended at ``now`` with this status."""
         second = int(now)
-        if not self._seconds or self._seconds[-1][0] != second:
+        if self._last[0] != second:
             self._expire(second)
-            self._seconds.append((second, {}))
-        for counts in (self._seconds[-1][1], self._sums):
+            self._last = (second, {})
+            self._seconds.append(self._last)
+        for counts in (self._last[1], self._sums):
             known = counts.get(tenant)
             if known is None:
                 known = counts[tenant] = Counts()
             known.add(status, input_tokens, output_tokens)
+        self._total.add(status, input_tokens, output_tokens)
 
     def sums(self, now: float) -> Mapping[str, Counts]:
         """What each tenant's exchanges of the last minute come to; those without any are not in."""
         self._expire(int(now))
         return self._sums
 
+    def total(self, now: float) -> Counts:
+        """The same of all tenants together."""
+        self._expire(int(now))
+        return self._total
+
     def _expire(self, second: int) -> None:
         while self._seconds and self._seconds[0][0] <= second - WINDOW:
             for tenant, counts in self._seconds.popleft()[1].items():
                 left = self._sums[tenant]
                 left.take_out(counts)
+                self._total.take_out(counts)
                 if not left.requests:
                     del self._sums[tenant]
 
@@ -131,13 +146,27 @@ class FirstTokens:
             del self._kept[gone]
 
 
-def traffic(sums: Mapping[str, Counts], in_flight: Mapping[str, int], uptime: float) -> Any:
+def traffic(window: Window, in_flight: Mapping[str, int], now: float, uptime: float) -> Any:
     """The window for operators: who calls most first, ``SHOWN`` at most, and the total of all."""
+    sums = window.sums(now)
+    names = sums.keys() | in_flight.keys()
+    none = Counts()
+    # No more than are shown become rows: tenants may be many, and the event loop waits.
+    shown = nsmallest(
+        SHOWN,
+        names,
+        key=lambda name: (-sums.get(name, none).requests, -in_flight.get(name, 0), name),
+    )
     tenants = [
-        {"id": name, **asdict(sums.get(name, Counts())), "in_flight": in_flight.get(name, 0)}
-        for name in sums.keys() | in_flight.keys()
+        {"id": name, **_row(sums.get(name, none)), "in_flight": in_flight.get(name, 0)}
+        for name in shown
     ]
-    return _traffic(tenants, min(float(WINDOW), uptime), _total(tenants), 0)
+    return {
+        "seconds": round(min(float(WINDOW), uptime), 1),
+        "tenants": tenants,
+        "left_out": len(names) - len(tenants),
+        "total": {**_row(window.total(now)), "in_flight": sum(in_flight.values())},
+    }
 
 
 def traffic_of_all(parts: Sequence[Mapping[str, Any]]) -> Any:
@@ -147,10 +176,19 @@ def traffic_of_all(parts: Sequence[Mapping[str, Any]]) -> Any:
         known = tenants.setdefault(each["id"], {"id": each["id"]})
         for name in (*COUNTED, "in_flight"):
             known[name] = known.get(name, 0) + each[name]
-    seconds = max((part["seconds"] for part in parts), default=float(WINDOW))
+    told = sorted(
+        tenants.values(), key=lambda one: (-one["requests"], -one["in_flight"], one["id"])
+    )
     # Of those a process left out it is not known who they are: they may be the same everywhere.
     unknown = max((part["left_out"] for part in parts), default=0)
-    return _traffic(list(tenants.values()), seconds, _total([p["total"] for p in parts]), unknown)
+    return {
+        "seconds": max((part["seconds"] for part in parts), default=float(WINDOW)),
+        "tenants": told[:SHOWN],
+        "left_out": len(told[SHOWN:]) + unknown,
+        "total": {
+            name: sum(part["total"][name] for part in parts) for name in (*COUNTED, "in_flight")
+        },
+    }
 
 
 def first_tokens(told: Iterable[FirstToken], now: float) -> list[list[Any]]:
@@ -180,20 +218,3 @@ def counts_of_all(
         for verdict, count in verdicts.items():
             known[verdict] = known.get(verdict, 0) + count
     return sums
-
-
-def _traffic(
-    tenants: list[dict[str, Any]], seconds: float, total: Mapping[str, int], unknown: int
-) -> Any:
-    tenants.sort(key=lambda one: (-one["requests"], -one["in_flight"], one["id"]))
-    return {
-        "seconds": round(seconds, 1),
-        "tenants": tenants[:SHOWN],
-        "left_out": len(tenants[SHOWN:]) + unknown,
-        "total": total,
-    }
-
-
-def _total(tenants: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    told = list(tenants)
-    return {name: sum(one[name] for one in told) for name in (*COUNTED, "in_flight")}

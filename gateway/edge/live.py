@@ -27,17 +27,13 @@ class Live:
         sent = (usage.prompt_tokens if usage else None) or 0
         got = (usage.completion_tokens if usage else None) or 0
         self._window.add(now, exchange.tenant, exchange.status, sent, got)
-        if exchange.ttft is not None:
-            last = Withheld(
-                exchange.backend, tuple(exchange.checks), exchange.ttft, exchange.uncached
-            )
-            self._first_token(last, now, stream=exchange.stream)
+        self._first_token(exchange, now, stream=exchange.stream)
         if exchange.withheld is not None:
             self._first_token(exchange.withheld, now, stream=exchange.stream)
 
     def traffic(self, in_flight: Mapping[str, int], uptime: float) -> Any:
         """Each tenant's last minute, for operators. ``in_flight``: by tenant, those above 0."""
-        return live.traffic(self._window.sums(self._clock()), in_flight, uptime)
+        return live.traffic(self._window, in_flight, self._clock(), uptime)
 
     def first_tokens(self, backend: str) -> list[list[Any]]:
         """A backend's first-token times (``gateway.core.live.first_tokens``)."""
@@ -47,11 +43,14 @@ class Live:
         """Forget backends that are no longer configured."""
         self._first_tokens.keep_only(backends)
 
-    def _first_token(self, answer: Withheld, now: float, *, stream: bool) -> None:
+    def _first_token(self, answer: Exchange | Withheld, now: float, *, stream: bool) -> None:
         """Of streams, where it is the end of prefill; and of any answer that came too fast."""
         if answer.ttft is None or not answer.uncached:
             return
-        suspect = any(one.suspect and one.check == latency.CHECK for one in answer.checks)
+        suspect = False
+        for one in answer.checks:
+            if one.suspect and one.check == latency.CHECK:
+                suspect = True
         if stream or suspect:
             told = live.FirstToken(now, answer.uncached, answer.ttft, suspect)
             self._first_tokens.add(answer.backend, told)

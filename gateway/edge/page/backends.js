@@ -97,11 +97,11 @@ function engine(backend) {
   return [`${name}${router}`, backend.url, models.join(", ")].filter(Boolean).join(" · ");
 }
 
-function limitFact({ limit }) {
+function limitFact({ limit, url }) {
   if (limit.state !== "known") return [limit.state, limit.reason];
   return [
     `${number(limit.max_prompt_tokens)} tokens`,
-    `set by ${limit.set_by}, ${age(limit.age_s)} ago`,
+    `${limit.set_by === url ? "told" : `set by ${limit.set_by},`} ${age(limit.age_s)} ago`,
   ];
 }
 

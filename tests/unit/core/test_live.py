@@ -48,6 +48,8 @@ def test_the_window_sums_what_ended_in_its_seconds(steps, wait):
         if int(at) > int(now) - WINDOW:
             wanted.setdefault(tenant, Counts()).add(status, sent, got)
     assert window.sums(now) == wanted
+    every = [astuple(Counts()), *(astuple(counts) for counts in wanted.values())]
+    assert astuple(window.total(now)) == tuple(map(sum, zip(*every, strict=True)))
 
 
 @given(st.lists(ENDED, max_size=60))
@@ -91,20 +93,29 @@ def test_backends_that_are_gone_are_forgotten():
     assert (kept.of("a"), len(kept.of("b"))) == ([], 1)
 
 
+def crowd(calls):
+    """A window in which tenant n made ``calls[n]`` calls, at one moment."""
+    window = Window()
+    for tenant, number in enumerate(calls):
+        for _ in range(number):
+            window.add(1.0, f"t{tenant:03}", 200, 0, 0)
+    return window
+
+
 def test_those_who_call_most_come_first_and_the_rest_is_in_the_total():
-    sums = {f"t{n:03}": Counts(requests=n) for n in range(1, SHOWN + 21)}
-    told = traffic(sums, {"waits": 7}, uptime=12.34)
+    window = crowd(range(1, SHOWN + 21))
+    told = traffic(window, {"waits": 7}, 1.0, uptime=12.34)
     assert len(told["tenants"]) == SHOWN
-    assert told["tenants"][0]["id"] == f"t{SHOWN + 20:03}"
+    assert told["tenants"][0]["id"] == f"t{SHOWN + 19:03}"
     assert told["left_out"] == 21
     assert told["total"]["requests"] == sum(range(SHOWN + 21))
     assert told["total"]["in_flight"] == 7
     assert told["seconds"] == 12.3
-    assert traffic({}, {}, uptime=1e6)["seconds"] == WINDOW
+    assert traffic(window, {}, 1.0, uptime=1e6)["seconds"] == WINDOW
 
 
 def test_a_tenant_whose_first_request_still_runs_is_shown():
-    [tenant] = traffic({}, {"a": 2}, uptime=100)["tenants"]
+    [tenant] = traffic(Window(), {"a": 2}, 1.0, uptime=100)["tenants"]
     assert (tenant["id"], tenant["requests"], tenant["in_flight"]) == ("a", 0, 2)
 
 
@@ -115,8 +126,8 @@ def test_several_processes_tell_what_one_would(steps):
         now += wait
         for window in (one, several[process]):
             window.add(now, *exchange)
-    parts = [traffic(window.sums(now), {"a": 1}, 99.0) for window in several]
-    assert traffic_of_all(parts) == traffic(one.sums(now), {"a": 4}, 99.0)
+    parts = [traffic(window, {"a": 1}, now, 99.0) for window in several]
+    assert traffic_of_all(parts) == traffic(one, {"a": 4}, now, 99.0)
 
 
 def test_of_no_process_nothing_is_told():
@@ -126,11 +137,11 @@ def test_of_no_process_nothing_is_told():
 
 
 def test_tenants_left_out_everywhere_are_not_counted_twice():
-    sums = {f"t{n:03}": Counts(requests=500 - n) for n in range(SHOWN + 5)}
-    parts = [traffic(sums, {}, 60.0)] * 3
+    calls = range(SHOWN + 5, 0, -1)
+    parts = [traffic(crowd(calls), {}, 1.0, 60.0)] * 3
     told = traffic_of_all(parts)
     assert told["left_out"] == 5
-    assert told["total"]["requests"] == 3 * sum(one.requests for one in sums.values())
+    assert told["total"]["requests"] == 3 * sum(calls)
 
 
 def test_first_tokens_are_told_with_their_age():
