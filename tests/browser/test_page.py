@@ -253,7 +253,7 @@ async def test_it_says_so_when_the_gateway_no_longer_answers(browser):
     async with two_simulated() as app:
         page = await opened(browser, app.admin_url)
         assert "as of" in await page.inner_text("#asof")
-    await page.wait_for_selector("#asof[data-state=stale]")
+    await page.wait_for_selector("#asof[data-state=stale]", timeout=5000)  # at the first failure
     assert "the gateway does not answer; as of" in await page.inner_text("#asof")
     assert await page.inner_text("#headline") == "The gateway does not answer"
     assert (await page.title()).startswith("✕")
