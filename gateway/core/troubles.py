@@ -75,8 +75,12 @@ def _headline(backends: Iterable[Told], serving: int, found: list[Trouble]) -> s
 
 
 def _serves(backend: Told) -> bool:
-    quarantined = backend["standing"]["state"] == State.QUARANTINED
-    return not quarantined and backend["limit"]["state"] == "known"
+    known = backend["limit"]["state"] == "known" or _passes_unchecked(backend)
+    return known and backend["standing"]["state"] != State.QUARANTINED
+
+
+def _passes_unchecked(backend: Told) -> bool:
+    return bool(backend["limit"]["state"] == "unknown" and backend["unknown_limit_allowed"])
 
 
 def _store(limits: Told) -> Iterator[Trouble]:
@@ -113,7 +117,8 @@ def _standing(backend: Told) -> Iterator[tuple[Level, str]]:
 def _limit(backend: Told) -> Iterator[tuple[Level, str]]:
     limit = backend["limit"]
     if limit["state"] != "known":
-        yield Level.DANGER, f"its limit is {limit['state']}: {limit['reason']}"
+        passes = "pass unchecked" if _passes_unchecked(backend) else "are refused with 503"
+        yield Level.DANGER, f"its limit is {limit['state']}, prompts {passes}: {limit['reason']}"
     for contradiction in backend["contradictions"]:
         yield Level.WARNING, f"worker {contradiction}"
     found = backend["calibration"]
@@ -126,24 +131,34 @@ def _limit(backend: Told) -> Iterator[tuple[Level, str]]:
 
 
 def _workers(backend: Told) -> Iterator[tuple[Level, str]]:
-    limit = backend["limit"].get("max_prompt_tokens")
     for worker in backend["workers"]:
         if worker["trouble"]:
             yield Level.WARNING, f"worker {worker['worker']} does not answer: {worker['trouble']}"
-        for fact in worker["facts"]:
-            pool, context = fact["pool_tokens"], fact["context_tokens"]
-            if pool is None or context is None or pool >= context:
-                continue
-            short = (
-                f"the KV pool of {fact['role']} worker {fact['worker']} holds {pool:,} tokens, "
-                f"{context - pool:,} fewer than the context of {context:,} it advertises"
-            )
-            if limit is None:
-                yield Level.DANGER, short
-            elif limit > pool:
-                yield Level.DANGER, f"{short}, and prompts up to {limit:,} are sent to it"
-            else:
-                yield Level.WARNING, f"{short}; prompts over {limit:,} are refused with 400"
+    alike: dict[tuple[str, int, int], list[str]] = {}  # ranks and replicas, told once
+    for fact in (fact for worker in backend["workers"] for fact in worker["facts"]):
+        pool, context = fact["pool_tokens"], fact["context_tokens"]
+        if pool is not None and context is not None and pool < context:
+            alike.setdefault((fact["role"], pool, context), []).append(fact["worker"])
+    for short, workers in alike.items():
+        yield _short_pool(*short, workers, backend["limit"].get("max_prompt_tokens"))
+
+
+def _short_pool(
+    role: str, pool: int, context: int, workers: list[str], limit: int | None
+) -> tuple[Level, str]:
+    """The incident's first fault; harmless behind this gateway with the limit under the pool."""
+    whose = f"{role} worker {workers[0]}"
+    if len(workers) > 1:
+        whose = f"each of {len(workers)} {role} workers ({workers[0]}, ...)"
+    text = (
+        f"the KV pool of {whose} holds {pool:,} tokens, "
+        f"{context - pool:,} fewer than the context of {context:,} it advertises"
+    )
+    if limit is None:
+        return Level.DANGER, text
+    if limit > pool:
+        return Level.DANGER, f"{text}, and prompts up to {limit:,} are sent to it"
+    return Level.WARNING, f"{text}; prompts over {limit:,} are refused with 400"
 
 
 def _for(seconds: float) -> str:

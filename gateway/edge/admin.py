@@ -172,6 +172,7 @@ class Admin:
         model = backend.prefill
         return {
             "suspect_floor": backend.floor,
+            "unknown_limit_allowed": backend.wiring.outcomes.allow_unknown_limit,
             "first_token": {
                 "ceiling_tokens_per_s": model.ceiling(),
                 "judged_from_tokens": model.min_tokens,

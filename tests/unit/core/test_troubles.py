@@ -27,6 +27,7 @@ WELL = {
     "contradictions": [],
     "calibration": None,
     "suspect_floor": 4096,
+    "unknown_limit_allowed": False,
 }
 OUT = {
     "state": "quarantined",
@@ -65,6 +66,11 @@ def told(*backends, **more):
         ([backend("a"), backend("b", standing=OUT)], "1 of 2 backends serving", "danger"),
         ([backend("a", limit=UNKNOWN)], "a is not serving", "danger"),
         (
+            [backend("a", limit=UNKNOWN, unknown_limit_allowed=True)],
+            "a is serving, 1 thing to look at",
+            "danger",
+        ),
+        (
             [backend("a", limit=UNKNOWN), backend("b", standing=OUT)],
             "0 of 2 backends serving",
             "danger",
@@ -100,12 +106,17 @@ def test_the_headline_says_how_many_serve(backends, headline, level):
         (
             backend(limit=UNKNOWN),
             "danger",
-            "its limit is unknown: no worker has answered yet",
+            "its limit is unknown, prompts are refused with 503: no worker has answered yet",
         ),
         (
-            backend(limit={"state": "unsafe", "reason": "would cut"}),
+            backend(limit=UNKNOWN, unknown_limit_allowed=True),
             "danger",
-            "its limit is unsafe: would cut",
+            "its limit is unknown, prompts pass unchecked: no worker has answered yet",
+        ),
+        (
+            backend(limit={"state": "unsafe", "reason": "cuts"}, unknown_limit_allowed=True),
+            "danger",
+            "its limit is unsafe, prompts are refused with 503: cuts",
         ),
         (
             backend(trouble="timed out"),
@@ -144,6 +155,18 @@ def test_a_short_pool_under_an_unknown_limit_is_told_beside_it():
     found = told(backend(fact={"pool_tokens": 681_280}, limit=UNKNOWN))
     assert [one["level"] for one in found["troubles"]] == ["danger", "danger"]
     assert found["troubles"][1]["text"].endswith("the context of 1,048,576 it advertises")
+
+
+def test_ranks_that_are_alike_are_told_once():
+    short = FACT | {"pool_tokens": 1_000_000}
+    facts = [short | {"worker": f"w#{rank}"} for rank in range(8)]
+    facts.append(short | {"worker": "w#8", "pool_tokens": 900_000})
+    worker = {"worker": "w", "trouble": None, "facts": facts}
+    texts = [one["text"] for one in told(WELL | {"workers": [worker]})["troubles"]]
+    assert [text.split(" tokens,")[0] for text in texts] == [
+        "the KV pool of each of 8 prefill workers (w#0, ...) holds 1,000,000",
+        "the KV pool of prefill worker w#8 holds 900,000",
+    ]
 
 
 @pytest.mark.parametrize(
