@@ -204,9 +204,11 @@ async def well() -> None:
                     customers.call(tenant, "glm-4.6", 900, max_tokens=900, ignore_eos=True)
                 )
             await asyncio.sleep(0.5)
-            await picture(app, "light")
-            await picture(app, "dark", dark=True)
-            await picture(app, "phone", phone=True)
+            await asyncio.gather(
+                picture(app, "light"),
+                picture(app, "dark", dark=True),
+                picture(app, "phone", phone=True),
+            )
 
 
 async def leak() -> None:
