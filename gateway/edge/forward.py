@@ -236,7 +236,10 @@ class Forwarder:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
         opening = self._upstream.open(
-            url, headers, call.body(with_id=self._checks.binding is not None)
+            url,
+            headers,
+            call.body(with_id=self._checks.binding is not None),
+            backend.wiring.tls,
         )
         try:
             if not backend.wiring.drain_on_disconnect:
