@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -95,6 +96,7 @@ class Admin:
             "uptime_s": round(self._clock() - self._started, 1),
             "draining": self._handler.draining,
             "in_flight": self._handler.in_flight,
+            "tasks": len(asyncio.all_tasks()),
             "backends": [self._backend(backend) for backend in runtime.backends],
             "limits": runtime.limiting.description(),
             "tenants": await live_use(

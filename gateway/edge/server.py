@@ -12,6 +12,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from gateway.edge.handler import Handler
+from gateway.edge.relay import ClientGone
 from gateway.edge.sharing import SharedSite
 from gateway.edge.tasks import Tasks
 from gateway.edge.tls import Fronts
@@ -99,7 +100,10 @@ def _protocol_log() -> logging.Logger:
 
 
 def _only_what(record: logging.LogRecord) -> bool:
-    error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+    kind = record.exc_info[0] if record.exc_info else None
+    if kind is ClientGone:  # nobody's fault, and in the access record
+        return False
+    error = kind.__name__ if kind else ""
     record.msg, record.args = "request refused by the HTTP parser: %s", (error or "protocol error",)
     record.exc_info = record.exc_text = None
     record.levelno, record.levelname = logging.INFO, "INFO"

@@ -42,6 +42,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
     }
 )
 _SUMMED = frozenset({"counter", "histogram", "summary"})
+_ADDED = ("in_flight", "tasks", "incidents")  # of a status
 _CREATED = "_created"  # a counter's or a histogram's companion: when the series began
 
 
@@ -80,13 +81,13 @@ def exposition(families: Sequence[Metric]) -> bytes:
 def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One worker's status with the sums of all; empty where none answered.
 
-    What is in flight, what waits and the incidents are summed; of standings the worst is told. What
+    What is in flight, what waits, tasks and incidents are summed; of standings the worst is told. What
     else each finds of the engines by itself is the first one's.
     """
     if not statuses:
         return {}
     told = dict(statuses[0])
-    told |= {key: sum(each.get(key, 0) for each in statuses) for key in ("in_flight", "incidents")}
+    told |= {key: sum(each.get(key, 0) for each in statuses) for key in _ADDED}
     told["backends"] = _backends(statuses)
     told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
     return told
