@@ -67,8 +67,10 @@ class Caller:
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def make(self, call: Call) -> Seen:
-        """One call to its end. One that a kept connection did not take is made anew, as HTTP says."""
+        """One call to its end; made anew where a kept connection did not take it, as HTTP says."""
         while True:
+            if self._line is not None and self._line[0].at_eof():
+                self.hang_up()  # closed meanwhile: no client would use it
             inherited = self._line is not None
             seen = await self._make(call, inherited)
             if not (inherited and seen.ending is Ending.UNANSWERED):

@@ -18,6 +18,7 @@ from benchmarks.soak.rig import a_store, an_instance
 class Ran:
     """All that was seen."""
 
+    callers: int = 0
     seen: list[Seen] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     samples: list[watch.Sample] = field(default_factory=list)
@@ -36,7 +37,7 @@ async def run(
     seed: int, calls: int, callers: int, folder: Path, tell: Callable[[str], None]
 ) -> Ran:
     """Make all calls of a seed. Raises where the rig fails, not where the gateway does."""
-    ran = Ran()
+    ran = Ran(callers)
     with a_store(folder) as store:
         async with (
             Engine().running() as engine,
@@ -47,7 +48,7 @@ async def run(
             try:
                 for number, each in enumerate(plan.rounds(seed, calls)):
                     await _round(seed, each, callers, gateway.data, faults, ran)
-                    ran.quiets.append(await watch.quiet(gateway, number, store.port))
+                    ran.quiets.append(await watch.quiet(gateway, number, store.port, engine.port))
                     tell(_line(ran))
                     ran.warm_at = ran.warm_at or ran.samples[-1].at
             finally:

@@ -20,6 +20,8 @@ from benchmarks.soak.watch import IMMORTAL, SUPERVISOR, Quiet, Sample
 GROWTH = 1.10  # of resident memory, median of the last third to the first
 SPARE_FILES, SPARE_TASKS = 4, 4  # a probe of the engines may be under way whenever one looks
 STORE_CONNECTIONS = 32  # a process opens at most (gateway.limits.remote.clients)
+NAMED = ("backend", "tenant", "dialect", "worker", "role")  # labels whose values are names
+PROBES = 32  # connections that discovery may keep
 LOST_LOG = 1.0  # seconds of access records that a killed worker may take with it
 DETAILS = 8  # examples of a finding that are told
 CUT, UNANSWERED = str(Ending.CUT), str(Ending.UNANSWERED)
@@ -65,8 +67,8 @@ KEPT_BACK = frozenset(
 NOT_OURS = frozenset({Kind.ERROR_500, Kind.ERROR_EVENT, Kind.NOT_HTTP})
 # What a trouble may do to calls under way, and for how long after it (seconds).
 _BY_TROUBLE: Mapping[Trouble, tuple[frozenset[str], float]] = {
-    Trouble.STORE_FROZEN: (frozenset({"503 limiter_store_unavailable"}), 3.0),
-    Trouble.STORE_RESTARTED: (frozenset({"503 limiter_store_unavailable"}), 3.0),
+    Trouble.STORE_FROZEN: (frozenset({"503 limiter_store_unavailable"}), 4.0),
+    Trouble.STORE_RESTARTED: (frozenset({"503 limiter_store_unavailable"}), 4.0),
     Trouble.ENGINE_RESTARTED: (
         frozenset({"503 upstream_unavailable", "502 upstream_error", "502 response_withheld", CUT}),
         2.0,
@@ -86,7 +88,10 @@ class Claim:
 
 
 def judge(ran: Ran, documented: frozenset[str], *, every_fault: bool) -> list[Claim]:
-    """All claims. ``documented``: "STATUS code" of each refusal. ``every_fault``: were all there?"""
+    """All claims. ``documented``: "STATUS code" of each refusal.
+
+    ``every_fault``: the run is long enough for all of them.
+    """
     return [
         _none("no text of anybody else's", [s for s in ran.seen if s.foreign]),
         _none(
@@ -98,7 +103,7 @@ def judge(ran: Ran, documented: frozenset[str], *, every_fault: bool) -> list[Cl
         _kept_back(ran),
         _gives_back(ran.quiets),
         *(_memory(ran, process) for process in (IMMORTAL, SUPERVISOR)),
-        *_constant(ran.quiets),
+        *_constant(ran.quiets, ran.callers),
         _labels(ran.quiets),
         _log(ran),
         _private(ran),
@@ -200,7 +205,8 @@ def _memory(ran: Ran, process: str) -> Claim:
     return Claim(
         told,
         grown <= GROWTH,
-        f"{first / 2**20:.0f} MiB to {last / 2**20:.0f} MiB ({grown - 1:+.1%}), {len(warm)} samples",
+        f"{first / 2**20:.0f} MiB to {last / 2**20:.0f} MiB ({grown - 1:+.1%}),"
+        f" {len(warm)} samples",
     )
 
 
@@ -210,26 +216,30 @@ def thirds(samples: Sequence[Sample]) -> tuple[float, float]:
     return median(s.rss for s in samples[:third]), median(s.rss for s in samples[-third:])
 
 
-def _constant(quiets: Sequence[Quiet]) -> Iterator[Claim]:
+def _constant(quiets: Sequence[Quiet], callers: int) -> Iterator[Claim]:
     """What is held in quiet phases, from the end of the first round on."""
     for what, spare, held in (
-        ("open files", SPARE_FILES, [quiet.files for quiet in quiets]),
+        ("open files but for kept connections", SPARE_FILES, [quiet.files for quiet in quiets]),
         ("asyncio tasks", SPARE_TASKS, [quiet.tasks for quiet in quiets]),
     ):
         series = {name: [one[name] for one in held if name in one] for name in held[0]}
         grown = {name: values for name, values in series.items() if max(values) > values[0] + spare}
         told = "; ".join(f"{name} {' '.join(map(str, v))}" for name, v in series.items())
         yield Claim(f"{what} are constant in quiet phases", not grown, told)
-    store = [most for quiet in quiets for most in quiet.to_store.values()]
-    yield Claim(
-        "connections to the store are bounded",
-        max(store) <= STORE_CONNECTIONS,
-        f"{max(store)} a process at most",
-    )
+    for whom, most, held in (
+        ("store", STORE_CONNECTIONS, [quiet.to_store for quiet in quiets]),
+        ("engine", callers + PROBES, [quiet.to_engine for quiet in quiets]),
+    ):
+        kept = [number for one in held for number in one.values()]
+        yield Claim(
+            f"kept connections to the {whom} are bounded",
+            max(kept) <= most,
+            f"{max(kept)} a process at most, of {most}",
+        )
 
 
 def _labels(quiets: Sequence[Quiet]) -> Claim:
-    """No value that was not there after the first round, but for fixed words and outcomes."""
+    """No name that was not there after the first round; words of our own may come later."""
     first, last = quiets[0], quiets[-1]
     clients = [
         f"{name}={value}"
@@ -238,11 +248,10 @@ def _labels(quiets: Sequence[Quiet]) -> Claim:
         for value in values
         if CLIENTS_MARK in value or NONCE.search(value)
     ]
-    fixed = ("outcome", "reason", "verdict", "result", "strength", "quota", "mode", "kind", "check")
     new = [
         f"{name}={value}"
         for name, values in last.labels.items()
-        if name not in fixed
+        if name in NAMED
         for value in values - first.labels.get(name, frozenset())
     ]
     values = sum(len(found) for found in last.labels.values())
@@ -334,9 +343,8 @@ def _told_of_a_trouble(kind: str) -> bool:
 def _coverage(ran: Ran) -> Claim:
     """That what the run is about did happen in it."""
     kinds = {one.call.kind for one in ran.seen}
-    moments = {
-        one.call.leave.moment for one in ran.seen if one.ending is Ending.LEFT and one.call.leave
-    }
+    left = [one.call.leave for one in ran.seen if one.ending is Ending.LEFT]
+    moments = {leave.moment for leave in left if leave}
     troubles = Counter(str(window.trouble) for window in ran.windows)
     missing = [*(set(Kind) - kinds), *(set(Moment) - moments)]
     missing += [trouble for trouble in Trouble if str(trouble) not in troubles]

@@ -191,8 +191,12 @@ def healthy_stream(seed: int, number: int) -> Call:
 
 
 def rounds(seed: int, calls: int) -> Sequence[Round]:
-    """The timetable. The first round warms up; one worker ends in each, every other one killed."""
-    count = 10 if calls >= 20_000 else 4
+    """The timetable. One worker ends in each round, in every other one by being killed.
+
+    The first round warms up: it has reloads enough for the memory that old configurations leave
+    behind to be there.
+    """
+    count = 10 if calls >= 20_000 else 4 if calls >= 1000 else 2
     edges = [calls * index // count for index in range(count + 1)]
     return [_round(seed, index, *edges[index : index + 2]) for index in range(count)]
 
@@ -200,9 +204,11 @@ def rounds(seed: int, calls: int) -> Sequence[Round]:
 def _round(seed: int, index: int, first: int, last: int) -> Round:
     rng = random.Random(f"{seed}:round:{index}")
     # Few enough for calls to be under way during each.
-    many = min(2 * len(_COMMON), max(1, (last - first) // 150))
-    troubles = [_COMMON[(index + turn) % len(_COMMON)] for turn in range(many)]
+    many = min(2 * len(_COMMON), max(3, (last - first) // 150))
+    troubles = [_COMMON[(3 * index + turn) % len(_COMMON)] for turn in range(many)]
     troubles.append(_DEATHS[index % 2])
+    if index == 0 and last - first >= 250:
+        troubles += [Trouble.RELOADED] * 4
     rng.shuffle(troubles)
     step = (last - first) / (len(troubles) + 1)
     return Round(

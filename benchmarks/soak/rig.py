@@ -213,14 +213,14 @@ def configuration(
                     "models": ALLOWED,
                 },
             },
-            "limits": {"store": store, "timeout": "500ms", "lease": f"{LEASE:g}s"},
+            "limits": {"store": store, "timeout": "1s", "lease": f"{LEASE:g}s"},
             "integrity": {
                 "secret": "a secret of the soak's own",
                 "sentinel": {},
                 "fingerprints": {"learning": "0s"},
             },
             "body": {"max_bytes": MAX_BODY},
-            "timeouts": {"connect": "2s", "first_byte": "6s", "idle": "3s", "body": "5s"},
+            "timeouts": {"connect": "2s", "first_byte": "4s", "idle": "2500ms", "body": "5s"},
         }
     )
 

@@ -191,6 +191,7 @@ def judge(rolled: Rolled) -> list[Claim]:
         Claim(
             "every instance drains and exits with 0",
             not any(rolled.statuses) and not rolled.cut_off,
-            f"{rolled.statuses.count(0)} of {len(rolled.statuses)}, {rolled.cut_off} drains cut off",
+            f"{rolled.statuses.count(0)} of {len(rolled.statuses)}; {rolled.cut_off} drains cut"
+            " something off",
         ),
     ]

@@ -1,9 +1,10 @@
-"""What the processes hold: memory all the time; files, tasks, places and series when all is quiet."""
+"""What the processes hold: memory at any time; files, tasks, places, series when all is quiet."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -17,7 +18,7 @@ from benchmarks.soak.rig import LEASE, Instance
 
 SUPERVISOR = "supervisor"
 IMMORTAL = "worker 0"
-SETTLED = 6.0  # seconds: the gateway keeps idle connections to engines for four
+SETTLED = 2.0  # seconds for what has been hung up to be noticed
 PATIENCE = LEASE + 40.0  # seconds until all must be quiet
 EVERY = 1.0
 
@@ -36,8 +37,9 @@ class Sample:
 class Quiet:
     """What was held after a round, once nobody called any more.
 
-    ``files`` are open file descriptors but for those to the store, ``tasks`` asyncio's, both by
-    process; ``labels`` every value of every label; ``waited`` seconds until nothing ran.
+    By process: ``files``, open descriptors but for connections kept ``to_store`` and ``to_engine``,
+    and ``tasks``, asyncio's. ``labels``: every value of every label. ``waited``: seconds until
+    nothing ran.
     """
 
     round: int
@@ -46,6 +48,7 @@ class Quiet:
     places: int
     files: Mapping[str, int]
     to_store: Mapping[str, int]
+    to_engine: Mapping[str, int]
     tasks: Mapping[str, int]
     series: int
     labels: Mapping[str, frozenset[str]]
@@ -72,8 +75,11 @@ def processes(gateway: Instance) -> dict[str, psutil.Process]:
     return found
 
 
-async def quiet(gateway: Instance, number: int, store_port: int) -> Quiet:
-    """Wait until nothing runs, or as long as that may take, and look. Callers have hung up."""
+async def quiet(gateway: Instance, number: int, store: int, engine: int) -> Quiet:
+    """Wait until nothing runs, or as long as that may take, and look. Callers have hung up.
+
+    ``store`` and ``engine`` are ports.
+    """
     began = monotonic()
     status = await _status(gateway)
     while _runs(status) and monotonic() - began < PATIENCE:
@@ -83,7 +89,7 @@ async def quiet(gateway: Instance, number: int, store_port: int) -> Quiet:
     await asyncio.sleep(max(0.0, SETTLED - waited))
     looks = []
     for _ in range(5):  # each may meet a probe of the engines under way
-        looks.append((_files(gateway, store_port), await _tasks(gateway)))
+        looks.append((*_files(gateway, store, engine), await _tasks(gateway)))
         await asyncio.sleep(0.2)
     text = await gateway.get("/metrics")
     series, labels = series_of(text)
@@ -93,9 +99,10 @@ async def quiet(gateway: Instance, number: int, store_port: int) -> Quiet:
         waited=round(waited, 2),
         in_flight=status["in_flight"],
         places=_places(status),
-        files=_least([look[0][0] for look in looks]),
-        to_store=_least([look[0][1] for look in looks]),
-        tasks=_least([look[1] for look in looks]),
+        files=_least([look[0] for look in looks]),
+        to_store=_least([look[1] for look in looks]),
+        to_engine=_least([look[2] for look in looks]),
+        tasks=_least([look[3] for look in looks]),
         series=series,
         labels=labels,
         metrics=text,
@@ -136,17 +143,18 @@ def _places(status: Mapping[str, Any]) -> int:
     return int(held + sum(tenant["in_flight"] for tenant in shown))
 
 
-def _files(gateway: Instance, store_port: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Descriptors by process: those that do not lead to the store, and those that do."""
-    files, to_store = {}, {}
+def _files(
+    gateway: Instance, store: int, engine: int
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Descriptors by process: all but those to store and engine, then those."""
+    files, to_store, to_engine = {}, {}, {}
     for name, process in processes(gateway).items():
         with contextlib.suppress(psutil.NoSuchProcess):
             lines = process.net_connections("tcp")
-            to_store[name] = sum(
-                bool(line.raddr) and line.raddr.port == store_port for line in lines
-            )
-            files[name] = process.num_fds() - to_store[name]
-    return files, to_store
+            ports = Counter(line.raddr.port for line in lines if line.raddr)
+            to_store[name], to_engine[name] = ports[store], ports[engine]
+            files[name] = process.num_fds() - ports[store] - ports[engine]
+    return files, to_store, to_engine
 
 
 async def _tasks(gateway: Instance) -> dict[str, int]:

@@ -244,7 +244,7 @@ class Forwarder:
         try:
             if not backend.wiring.drain_on_disconnect:
                 return await opening
-            task = self._tasks.spawn(opening, "open")
+            task = self._tasks.spawn(opening, "open", raises=Rejection)
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:

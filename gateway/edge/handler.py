@@ -69,7 +69,8 @@ class Handler:
         self.in_flight += 1
         users.begin()
         if self.draining and request.protocol is not None:
-            request.protocol.close()  # after this answer: a kept-alive client must move on
+            request.protocol.close()  # after this answer: a kept-alive client must move on,
+            exchange.headers["Connection"] = "close"  # and is told so
         try:
             return await self._serve(request, exchange)
         except Rejection as refusal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -17,16 +18,24 @@ class Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start ``work``; a failure nobody awaits is logged by type."""
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, T],
+        name: str,
+        *,
+        raises: type[Exception] | tuple[()] = (),
+    ) -> asyncio.Task[T]:
+        """Start ``work``; a failure is logged by type, but for what it ``raises`` to its owner."""
         task = asyncio.create_task(work, name=name)  # noqa: TID251 - this is the one place
         self._running.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(partial(self._finished, raises))
         return task
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
+    def _finished(self, raises: type[Exception] | tuple[()], task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and (failure := task.exception()) is not None:
+        if task.cancelled() or (failure := task.exception()) is None:
+            return
+        if not isinstance(failure, raises):
             log.error("task %s failed: %s", task.get_name(), type(failure).__name__)
 
     async def cancel(self) -> None:

@@ -81,8 +81,8 @@ def exposition(families: Sequence[Metric]) -> bytes:
 def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One worker's status with the sums of all; empty where none answered.
 
-    What is in flight, what waits, tasks and incidents are summed; of standings the worst is told. What
-    else each finds of the engines by itself is the first one's.
+    What is in flight, what waits, tasks and incidents are summed; of standings the worst is told.
+    What else each finds of the engines by itself is the first one's.
     """
     if not statuses:
         return {}
