@@ -19,6 +19,7 @@ import uvloop
 from benchmarks.proxy import machine
 from benchmarks.soak import chaos, judge, report, rolling
 
+LONG = 2000  # calls, from which on memory and coverage are judged
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -36,9 +37,8 @@ def main() -> int:
         if options.calls:
             ran = uvloop.run(chaos.run(seed, options.calls, options.callers, folder, tell))
             page = (ROOT / "docs/metrics.md").read_text()
-            claims += judge.judge(
-                ran, judge.documented_outcomes(page), every_fault=options.calls >= 2000
-            )
+            claims += judge.judge(ran, judge.documented_outcomes(page), long=options.calls >= LONG)
+            print(report.text(claims), flush=True)
             seen += ran.seen
             about["chaos_s"] = round(monotonic() - began, 1)
             _keep(options.keep, folder)
@@ -47,12 +47,13 @@ def main() -> int:
             rolled = uvloop.run(
                 rolling.run(seed, options.restarts, min(24, options.callers), folder, tell)
             )
-            claims += rolling.judge(rolled)
+            rolled_claims = rolling.judge(rolled)
+            print(report.text(rolled_claims), flush=True)
+            claims += rolled_claims
             about["restarts_s"] = round(monotonic() - began, 1)
     found = report.as_json(claims, seen, about)
     if options.report:
         options.report.write_text(json.dumps(found, indent=1) + "\n")
-    print(report.text(claims))
     print(f"seed {seed}: {'all held' if found['held'] else 'BROKEN'}")
     return 0 if found["held"] else 1
 

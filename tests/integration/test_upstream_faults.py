@@ -135,6 +135,44 @@ async def test_drain_lets_the_engine_finish_what_a_client_left(engine):  # sglan
             await finished.wait()
 
 
+async def test_an_engine_that_breaks_off_under_drain_is_no_error_of_ours(engine, http, caplog):
+    async def script(request, wire):
+        wire.close()
+
+    engine.script = script
+    async with gateway_for(engine.url, backend={"on_disconnect": "drain"}) as app:
+        async with http.post(app.data_url + "/v1/chat/completions", json=BODY) as reply:
+            assert reply.status == 502
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+async def test_a_kept_connection_is_told_to_move_on_while_the_gateway_drains(engine, http):
+    go_on = asyncio.Event()
+
+    async def script(request, wire):
+        if request.json.get("stream"):
+            await go_on.wait()
+        wire.write(answer(json.dumps(CHAT).encode()))
+
+    engine.script = script
+    async with gateway_for(engine.url) as app:
+        url = app.data_url + "/v1/chat/completions"
+        async with http.post(url, json=BODY) as reply:
+            assert "Connection" not in reply.headers
+            await reply.read()
+        _, writer = await begin(app, {**BODY, "stream": True})  # what the drain waits for
+        async with asyncio.timeout(5):
+            while app.handler.in_flight == 0:
+                await asyncio.sleep(0.01)
+            draining = asyncio.ensure_future(app.drain())
+            await asyncio.sleep(0)
+            async with http.post(url, json=BODY) as reply:
+                assert (reply.status, reply.headers["Connection"]) == (200, "close")
+            go_on.set()
+            assert await draining
+        writer.close()
+
+
 async def test_connections_survive_cancels_and_answers_never_cross(engine, http):  # case 46
     async def script(request, wire):
         await asyncio.sleep(0.01)

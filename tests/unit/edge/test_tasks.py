@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.edge.tasks import unless
+from gateway.edge.tasks import Tasks, unless
 
 
 async def test_work_that_ends_in_time_ends_the_waiting():
@@ -46,3 +46,14 @@ async def test_what_work_raises_is_raised():
 
     with pytest.raises(ValueError, match="no"):
         await unless(work(), asyncio.Event().wait())
+
+
+@pytest.mark.parametrize(("raises", "lines"), [((), 1), (ValueError, 0), (KeyError, 1)])
+async def test_a_failure_is_logged_unless_its_owner_takes_it(caplog, raises, lines):
+    async def work():
+        raise ValueError("what a prompt said")
+
+    task = Tasks().spawn(work(), "work", raises=raises)
+    with pytest.raises(ValueError, match="what"):
+        await task
+    assert caplog.messages == ["task work failed: ValueError"] * lines

@@ -121,6 +121,7 @@ def test_a_label_with_quotes_and_newlines_survives():
 def status(in_flight, incidents=0, limit=1017):
     return {
         "in_flight": in_flight,
+        "tasks": 7 + in_flight,
         "incidents": incidents,
         "backends": [{"name": "a", "in_flight": in_flight, "limit": limit}],
     }
@@ -128,7 +129,7 @@ def status(in_flight, incidents=0, limit=1017):
 
 def test_statuses_sum_what_is_in_flight():
     told = merge.status([status(2, 1), status(3)])
-    assert (told["in_flight"], told["incidents"]) == (5, 1)
+    assert (told["in_flight"], told["tasks"], told["incidents"]) == (5, 19, 1)
     assert [(b["name"], b["in_flight"], b["limit"]) for b in told["backends"]] == [("a", 5, 1017)]
 
 
