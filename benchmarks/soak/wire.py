@@ -71,7 +71,7 @@ def chunk(data: bytes) -> bytes:
 
 def close(writer: asyncio.StreamWriter, *, reset: bool = False) -> None:
     """Hang up at once: by RST, or in good order (FIN)."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # it may have gone already
         found = writer.get_extra_info("socket")
         if reset and found is not None:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
