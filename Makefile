@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check test-engines engines bench-proxy bench-limits tokenizers clean
+.PHONY: setup run test lint types imports check test-engines engines bench-proxy bench-limits soak tokenizers clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,11 @@ bench-proxy: $(STAMP) tokenizers
 bench-limits: $(STAMP)
 	benchmarks/setup_limiters.sh
 	$(BIN)/python -m benchmarks.limits
+
+# Calls under faults, then rolling restarts; 1 where a claim of docs/soak.md does not hold.
+SOAK ?= --calls 50000 --restarts 50
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak $(SOAK)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

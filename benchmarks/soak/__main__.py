@@ -10,6 +10,7 @@ import json
 import secrets
 import sys
 import tempfile
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,6 +19,7 @@ import uvloop
 
 from benchmarks.proxy import machine
 from benchmarks.soak import chaos, judge, report, rolling
+from benchmarks.soak.callers import Seen
 
 LONG = 2000  # calls, from which on memory and coverage are judged
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,21 +30,25 @@ def main() -> int:
     seed = options.seed
     print(f"seed {seed}: {options.calls} calls, {options.restarts} restarts", flush=True)
     tell = partial(print, flush=True)
-    about = {"seed": seed, "calls": options.calls, "machine": machine.describe()}
+    about = {
+        "when": datetime.now(UTC).date().isoformat(),
+        "seed": seed,
+        "calls": options.calls,
+        "restarts": options.restarts,
+        "machine": machine.describe(),
+    }
+    began = monotonic()
     claims: list[judge.Claim] = []
-    seen: list[chaos.Seen] = []
+    seen: list[Seen] = []
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        began = monotonic()
         if options.calls:
             ran = uvloop.run(chaos.run(seed, options.calls, options.callers, folder, tell))
             page = (ROOT / "docs/metrics.md").read_text()
             claims += judge.judge(ran, judge.documented_outcomes(page), long=options.calls >= LONG)
             print(report.text(claims), flush=True)
             seen += ran.seen
-            about["chaos_s"] = round(monotonic() - began, 1)
             _keep(options.keep, folder)
-        began = monotonic()
         if options.restarts:
             rolled = uvloop.run(
                 rolling.run(seed, options.restarts, min(24, options.callers), folder, tell)
@@ -50,7 +56,7 @@ def main() -> int:
             rolled_claims = rolling.judge(rolled)
             print(report.text(rolled_claims), flush=True)
             claims += rolled_claims
-            about["restarts_s"] = round(monotonic() - began, 1)
+    about["took_s"] = round(monotonic() - began, 1)
     found = report.as_json(claims, seen, about)
     if options.report:
         options.report.write_text(json.dumps(found, indent=1) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,7 @@ async def run(
             ran.windows = faults.windows
             ran.reached, ran.strangers = engine.reached, engine.strangers
             ran.most_tokens = engine.most_tokens
-            gateway.process.terminate()
+            gateway.signal(signal.SIGTERM)
             ran.exit_status = await gateway.ended(30)
         ran.said, ran.logged = gateway.said.read_text(), gateway.logged.read_text()
     return ran

@@ -47,22 +47,32 @@ def text(claims: Iterable[Claim]) -> str:
 
 
 def markdown(run: dict[str, Any]) -> str:
-    """Two tables for docs/soak.md."""
-    rows = [
-        "| claim | found |",
-        "| --- | --- |",
-        *(
-            f"| {each['claim']}{'' if each['held'] else ' (**did not hold**)'} | {each['found']} |"
-            for each in run["claims"]
-        ),
-        "",
-        "| call or fault | outcomes |",
-        "| --- | --- |",
-        *(
-            f"| {kind.replace('_', ' ')} | "
-            + ", ".join(f"{outcome} {number:,}" for outcome, number in found.items())
-            + " |"
-            for kind, found in run["outcomes"].items()
-        ),
+    """A run's tables for docs/soak.md."""
+    claims = [
+        [each["claim"] + ("" if each["held"] else " (**did not hold**)"), each["found"]]
+        for each in run["claims"]
     ]
-    return "\n".join(rows)
+    ends = [
+        [
+            kind.replace("_", " "),
+            ", ".join(f"{outcome} {number:,}" for outcome, number in found.items()),
+        ]
+        for kind, found in run["outcomes"].items()
+    ]
+    tables = [_about(run), _table(["claim", "found"], claims)]
+    return "\n\n".join([*tables, _table(["call", "how they ended"], ends)] if ends else tables)
+
+
+def _about(run: dict[str, Any]) -> str:
+    on, took = run["machine"], run["took_s"]
+    return (
+        f"Seed {run['seed']}, {run['calls']:,} calls and {run['restarts']} restarts in"
+        f" {took / 60:.1f} minutes, {run['when']}. {on['cpu']}, {on['usable_cores']} cores,"
+        f" {on['memory_gib']} GiB, Linux {on['kernel']}, Python {on['python']}; load average before"
+        f" it: {on['load_average_before']:.1f}."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

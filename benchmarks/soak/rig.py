@@ -220,6 +220,7 @@ def configuration(
                 "fingerprints": {"learning": "0s"},
             },
             "body": {"max_bytes": MAX_BODY},
+            "counting": {"cache_bytes": "1MiB"},  # full while the run warms up
             "timeouts": {"connect": "2s", "first_byte": "4s", "idle": "2500ms", "body": "5s"},
         }
     )
