@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.poolgate-ready
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[otel,test,dev]'
 	touch $@
 
 setup: $(STAMP)

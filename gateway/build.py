@@ -35,12 +35,12 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
 from gateway.edge.webhook import Webhook
-from gateway.settings import Settings
+from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
 from gateway.tokens.counters import EngineCounters
@@ -81,6 +81,7 @@ class Generation:
     discovering: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
+    tracing: Tracing | None
 
     @property
     def busy(self) -> bool:
@@ -108,6 +109,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
+        tracing = self._tracing(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -159,6 +161,7 @@ class Builder:
             settings.body.max_bytes,
             timeouts.body,
             sentinels,
+            tracing,
         )
         discovering = Tasks()
         for backend in backends:
@@ -168,7 +171,15 @@ class Builder:
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
         return Generation(
-            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+            settings,
+            runtime,
+            upstream,
+            probing,
+            executors,
+            discovering,
+            webhook,
+            fingerprints,
+            tracing,
         )
 
     def _limiting(self, settings: Settings) -> Limiting:
@@ -179,6 +190,20 @@ class Builder:
         return limiting(
             settings.limits, self._lasting.metrics, self._lasting.tasks, self._lasting.clock
         )
+
+    def _tracing(self, settings: Settings) -> Tracing | None:
+        """That of now where a reload leaves it as it is. Raises ``SettingsError``."""
+        if settings.telemetry is None:
+            return None
+        before = self._before
+        if before is not None and before.settings.telemetry == settings.telemetry:
+            return before.tracing
+        try:
+            from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
+        except ImportError:
+            missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
+            raise SettingsError([Problem("telemetry", missing)]) from None
+        return OpenTelemetry(settings.telemetry, self._lasting.metrics, self._lasting.clock)
 
     def _backend(
         self,
