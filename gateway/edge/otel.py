@@ -24,12 +24,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_ON,
-    Decision,
-    ParentBased,
-    TraceIdRatioBased,
-)
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, TraceIdRatioBased
 from opentelemetry.trace import (
     NonRecordingSpan,
     SpanContext,
@@ -63,7 +58,7 @@ class OpenTelemetry:
     def __init__(self, settings: Telemetry, metrics: Metrics, clock: Callable[[], float]) -> None:
         self.settings = settings
         self._clock = clock
-        self._sampler = ParentBased(TraceIdRatioBased(settings.sample))
+        self._sampler = TraceIdRatioBased(settings.sample)
         self._exporter = _Exporter(settings, metrics)
         self._ids = _Ids()
         # Whether an exchange is sampled was decided at its start; what is not is never made.
@@ -80,15 +75,18 @@ class OpenTelemetry:
         caller = _caller(headers) if self.settings.trust_traceparent else None
         parent = trace.get_current_span(caller).get_span_context() if caller else None
         trace_id = parent.trace_id if parent else _random(128)
-        decision = self._sampler.should_sample(caller or Context(), trace_id, "").decision
         return Trace(
             trace_id,
             span_id=_random(64),
             engine_id=_random(64),
-            sampled=decision is Decision.RECORD_AND_SAMPLE,
+            sampled=parent.trace_flags.sampled if parent else self._sampled(trace_id),
             parent_id=parent.span_id if parent else None,
             state=parent.trace_state.to_header() if parent else "",
         )
+
+    def _sampled(self, trace_id: int) -> bool:
+        decision = self._sampler.should_sample(None, trace_id, "").decision
+        return decision is Decision.RECORD_AND_SAMPLE
 
     def write(self, exchange: Exchange) -> None:
         """Queue the spans of an exchange that is over; without room they are dropped."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +20,10 @@ from gateway.dialects import sglang_generate
 from gateway.dialects.routes import ROUTES
 from gateway.edge.admin import Admin
 from gateway.edge.counting import ENGINE_CAN_TELL
+from gateway.edge.exchange import Exchange
+from gateway.edge.logs import JsonLines
 from gateway.edge.metrics import Metrics
+from gateway.edge.record import access_record
 from gateway.engines.detect import ENGINES
 from gateway.errors import Kind
 from gateway.rendering.common import MEDIA_PARTS
@@ -251,6 +256,24 @@ def test_admin_paths_exist() -> None:
     for page in PAGES:
         asked = re.findall(r"(?:\$ADMIN|127\.0\.0\.1:9090)(/\w+)", text_of(page))
         assert set(asked) <= routes, page
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def members(title: str) -> list[str]:
+    return [cells[0].strip("`") for cells in rows("docs/logs.md", title)]
+
+
+def test_every_member_of_an_access_record_is_documented_in_its_order() -> None:
+    assert members("## Access records") == list(access_record(Exchange("r", 0.0, "/"), 0.0))
+
+
+def test_every_member_of_a_log_line_is_documented_in_its_order() -> None:
+    failed = (ValueError, ValueError(), None)
+    record = logging.LogRecord("a", logging.INFO, "f", 1, "m", (), failed)
+    record.incident = {}
+    assert members("## The gateway's log") == list(json.loads(JsonLines().format(record)))
 
 
 # --- deploy files -----------------------------------------------------------------------------
