@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from gateway.edge.trace import Trace
 from gateway.errors import Rejection
-from gateway.types import AtLeast, Bounded, CheckResult, Counted, Observation, PromptLength
+from gateway.types import AtLeast, Bounded, CheckResult, Counted, Ending, Observation, PromptLength
+
+ENGINE_REFUSED = "engine_refused"  # the outcome where the engine answered with a 4xx of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,11 @@ class Exchange:
             return self.refusal.kind.code
         if self.client_gone:
             return "client_gone"
-        if self.observation is not None:
-            return str(self.observation.ending)
-        return "answered"
+        if self.observation is None:
+            return "answered"
+        if self.status >= 400:  # passed on from the engine, in whatever shape
+            return str(Ending.UPSTREAM_ERROR) if self.status >= 500 else ENGINE_REFUSED
+        return str(self.observation.ending)
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -88,6 +88,11 @@ class Metrics:
             "Longest prompt forwarded to a backend (-1: unknown, requests refused)",
             "backend",
         )
+        self.contradictions = make.gauge(
+            "poolgate_limit_contradictions",
+            "Workers that refused a prompt their published limit admits",
+            "backend",
+        )
         self.limit_age = make.gauge(
             "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
         )
@@ -179,32 +184,11 @@ class Metrics:
             "poolgate_limiter_slots_lost",
             "Places of running requests that the store forgot and others took",
         )
-        gen_ai = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
-        self.token_usage = make.histogram(
-            "gen_ai_client_token_usage",
-            "Tokens of one exchange as its engine reported them",
-            _TOKENS,
-            *gen_ai,
-            "gen_ai_token_type",
-        )
+        self.gen_ai = GenAi(make)
         self.cached_tokens = make.counter(
             "poolgate_cached_prompt_tokens",
             "Prompt tokens that engines took from their caches, as they reported them",
             "backend",
-        )
-        self.ttft = make.histogram(
-            "gen_ai_server_time_to_first_token_seconds",
-            "Time to the first byte of a streamed answer",
-            _TTFT,
-            *gen_ai,
-            "prompt_length",
-        )
-        self.operation_duration = make.histogram(
-            "gen_ai_client_operation_duration_seconds",
-            "Time from sending a request to the end of its answer",
-            _DURATION,
-            *gen_ai,
-            "error_type",
         )
         self.spans = make.counter(
             "poolgate_spans", "Spans of traces, by what became of them", "result"
@@ -250,6 +234,7 @@ class Metrics:
             self.pool,
             self.context,
             self.effective_limit,
+            self.contradictions,
             self.limit_age,
             self.backend_state,
             self.standing,
@@ -262,6 +247,37 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
+
+
+class GenAi:
+    """OpenTelemetry's metrics for generative AI, in Prometheus' spelling.
+
+    ``gen_ai_provider_name`` is the engine, ``backend`` our own word for which of them.
+    """
+
+    def __init__(self, make: _Maker) -> None:
+        shared = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
+        self.token_usage = make.histogram(
+            "gen_ai_client_token_usage",
+            "Tokens of one exchange as its engine reported them",
+            _TOKENS,
+            *shared,
+            "gen_ai_token_type",
+        )
+        self.ttft = make.histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "Time to the first byte of a streamed answer",
+            _TTFT,
+            *shared,
+            "prompt_length",
+        )
+        self.operation_duration = make.histogram(
+            "gen_ai_client_operation_duration_seconds",
+            "Time from sending a request to the end of its answer",
+            _DURATION,
+            *shared,
+            "error_type",
+        )
 
 
 def length_class(tokens: int | None) -> str:

@@ -75,10 +75,12 @@ class Recorder:
         if exchange.queued is not None:
             metrics.queue_wait.labels(exchange.backend).observe(exchange.queued)
         if exchange.ttft is not None and exchange.stream:
-            metrics.ttft.labels(*_gen_ai(exchange), _length_class(exchange)).observe(exchange.ttft)
+            metrics.gen_ai.ttft.labels(*_gen_ai(exchange), _length_class(exchange)).observe(
+                exchange.ttft
+            )
         if exchange.forwarded_at is not None:
             error = "" if exchange.outcome == Ending.COMPLETE else exchange.outcome
-            metrics.operation_duration.labels(*_gen_ai(exchange), error).observe(
+            metrics.gen_ai.operation_duration.labels(*_gen_ai(exchange), error).observe(
                 exchange.ended - exchange.forwarded_at
             )
         self._usage(exchange)
@@ -119,7 +121,7 @@ class Recorder:
         labels = _gen_ai(exchange)
         for kind, tokens in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):
             if tokens is not None:
-                self._metrics.token_usage.labels(*labels, kind).observe(tokens)
+                self._metrics.gen_ai.token_usage.labels(*labels, kind).observe(tokens)
         if usage.cached_tokens:
             self._metrics.cached_tokens.labels(exchange.backend).inc(usage.cached_tokens)
 
