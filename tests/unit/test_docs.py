@@ -219,23 +219,6 @@ def base_name(series: str) -> str:
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
-def test_alerts_use_what_there_is(rule: dict[str, Any]) -> None:
-    metrics, expression = exported(), rule["expr"]
-    without_labels = re.sub(r"\{[^}]*\}", "", expression)
-    used = set(re.findall(r"\b(?:poolgate|gen_ai)_\w+|\bup\b", without_labels))
-    assert used
-    assert {base_name(series) for series in used} - {"up"} <= metrics.keys()
-    for series, selector in re.findall(r"(poolgate_\w+)\{([^}]*)\}", expression):
-        assert set(re.findall(r"(\w+)[=!]", selector)) <= set(metrics[base_name(series)][1])
-    known = {label for _, labels in metrics.values() for label in labels} | {"instance", "le"}
-    for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
-        assert {label.strip() for label in grouped.split(",")} <= known
-    assert expression.count("(") == expression.count(")")
-    for reason in re.findall(r'(?:reason|outcome)=~?"([^"]*)"', expression):
-        assert set(reason.split("|")) <= {kind.code for kind in Kind}
-
-
-@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
     page, _, fragment = rule["annotations"]["runbook"].partition("#")
     assert fragment in anchors(ROOT / page)
@@ -245,8 +228,9 @@ def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_metrics_named_in_prose_exist(page: Path) -> None:
+    labels = {label for _, labels in exported().values() for label in labels}
     for series in re.findall(r"\b(?:poolgate|gen_ai)_[a-z_]+[a-z]\b", text_of(page)):
-        assert base_name(series) in exported()
+        assert base_name(series) in exported() or series in labels
 
 
 def test_admin_paths_exist() -> None:
