@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import aiohttp
@@ -109,7 +110,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
-        tracing = self._tracing(settings)
+        _require_what_it_needs(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -152,6 +153,7 @@ class Builder:
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
+        tracing = self._tracing(settings)
         runtime = Runtime(
             backends,
             tenants.directory(settings),
@@ -192,17 +194,14 @@ class Builder:
         )
 
     def _tracing(self, settings: Settings) -> Tracing | None:
-        """That of now where a reload leaves it as it is. Raises ``SettingsError``."""
+        """That of now where a reload leaves it as it is."""
         if settings.telemetry is None:
             return None
         before = self._before
         if before is not None and before.settings.telemetry == settings.telemetry:
             return before.tracing
-        try:
-            from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
-        except ImportError:
-            missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
-            raise SettingsError([Problem("telemetry", missing)]) from None
+        from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
+
         return OpenTelemetry(settings.telemetry, self._lasting.metrics, self._lasting.clock)
 
     def _backend(
@@ -266,6 +265,17 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+def _require_what_it_needs(settings: Settings) -> None:
+    """Raises ``SettingsError`` for what is configured and not installed."""
+    if settings.telemetry is None:
+        return
+    try:
+        import_module("gateway.edge.otel")
+    except ImportError:
+        missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
+        raise SettingsError([Problem("telemetry", missing)]) from None
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:
