@@ -100,6 +100,7 @@ class Exchange:
     settled_elsewhere: bool = False  # a task still counts; it writes the record
     withheld: Withheld | None = None  # of another backend, before this one was asked
     trace: Trace | None = None  # None where nothing is traced
+    secure: bool = False  # whether it came over TLS; known where it is traced
 
     @property
     def outcome(self) -> str:

@@ -74,11 +74,13 @@ class OpenTelemetry:
         """Ids for an exchange, and whether it is sampled. The client's only where it is trusted."""
         caller = _caller(headers) if self.settings.trust_traceparent else None
         parent = trace.get_current_span(caller).get_span_context() if caller else None
-        trace_id = parent.trace_id if parent else _random(128)
+        trace_id, span_id, engine_id = _fresh(128, 64, 64)  # at once: each draw is a system call
+        if parent:
+            trace_id = parent.trace_id
         return Trace(
             trace_id,
-            span_id=_random(64),
-            engine_id=_random(64),
+            span_id,
+            engine_id,
             sampled=parent.trace_flags.sampled if parent else self._sampled(trace_id),
             parent_id=parent.span_id if parent else None,
             state=parent.trace_state.to_header() if parent else "",
@@ -95,11 +97,11 @@ class OpenTelemetry:
         told = spans.spans(exchange, exchange.trace, self._clock())
         if self._exporter.room(len(told)):
             offset = datetime.now(UTC).timestamp() - self._clock()
-            for span in told:
+            for span, new in zip(told, _fresh(*[64] * len(told)), strict=True):
+                self._ids.trace_id, self._ids.span_id = exchange.trace.trace_id, span.id or new
                 self._make(span, exchange.trace, offset)
 
     def _make(self, span: spans.Span, place: Trace, offset: float) -> None:
-        self._ids.trace_id, self._ids.span_id = place.trace_id, span.id or _random(64)
         made = self._tracer.start_span(
             span.name,
             _within(place, span.parent),
@@ -240,9 +242,13 @@ def _within(place: Trace, parent: int | None) -> Context:
     return trace.set_span_in_context(NonRecordingSpan(context), Context())
 
 
-def _random(bits: int) -> int:
-    """An id; zero is none."""
-    return secrets.randbits(bits) or 1
+def _fresh(*bits: int) -> list[int]:
+    """Random ids of so many bits each; zero is none."""
+    drawn, found = secrets.randbits(sum(bits)), []
+    for size in bits:
+        found.append(drawn % 2**size or 1)
+        drawn >>= size
+    return found
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -115,7 +115,7 @@ def _attributes(exchange: Exchange) -> Iterator[tuple[str, Value]]:
     route = _route(exchange)
     known = exchange.method in METHODS
     yield "http.request.method", exchange.method if known else "_OTHER"
-    yield "url.scheme", "http"
+    yield "url.scheme", "https" if exchange.secure else "http"
     if route is not None:
         yield "http.route", route
         yield "url.path", route
