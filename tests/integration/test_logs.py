@@ -10,7 +10,7 @@ import sys
 import aiohttp
 import pytest
 
-from fakes.raw_engine import RawEngine
+from fakes.raw_engine import RawEngine, chunk, delta, event, head
 from gateway.app import App
 from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.conftest import settings_for
@@ -135,6 +135,35 @@ async def test_a_record_names_the_incidents_of_its_answer():
     assert told["incidents"] == [incident["id"]]
     assert told["outcome"] == "response_withheld"
     assert json.loads(content)["error"]["incident"] == incident["id"]
+
+
+async def test_a_stream_withheld_in_its_midst_is_told_as_withheld():
+    async def script(request, wire):
+        usage = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+        wire.write(head(kind="text/event-stream", chunked=True))
+        wire.write(chunk(delta("hello")))
+        await asyncio.sleep(0.1)  # released: only the end is left to withhold
+        wire.write(chunk(delta("", "stop")) + chunk(usage))
+        wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
+
+    long = {**BODY, "stream": True, "messages": [{"role": "user", "content": "word " * 400}]}
+    lines = Lines()
+    async with RawEngine(limit=5000, context=9000).running() as engine:
+        engine.script = script
+        app = App(access_log=lines)
+        try:
+            blocking = {"prompt_tokens": {"action": "block"}}
+            await app.start(settings_for(engine.url, integrity=blocking))
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await exchange(app, lines, long)
+            while not lines:
+                await asyncio.sleep(0.01)
+        finally:
+            await app.stop()
+    told = json.loads(lines.pop())
+    assert (told["status"], told["outcome"]) == (200, "response_withheld")
+    assert len(told["incidents"]) == 1
+    assert told["bytes_out"] > 0
 
 
 async def test_the_log_of_a_process_is_json_lines_where_configured(tmp_path):

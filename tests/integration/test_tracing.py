@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="poolgate[otel] is not installed")
 
 from fakes.collector import Collector, attributes
-from fakes.raw_engine import answer, chunk, delta, head
+from fakes.raw_engine import CHAT, answer, chunk, delta, head
 from gateway.edge import otel
 from gateway.settings import SettingsError
 from integration.conftest import gateway_for, raw_call, settings_for
@@ -201,6 +201,22 @@ async def test_what_engines_and_clients_write_is_cut_and_escaped(engine, http, c
     assert told["gen_ai.request.model"].startswith(r"m\n\u202exxx")
     assert len(told["gen_ai.request.model"]) < 150
     assert told["gen_ai.response.finish_reasons"] == ["other"]
+
+
+async def test_a_usage_beyond_all_bounds_spoils_neither_record_nor_trace(engine, http, collector):
+    async def boundless(request, wire):
+        body = json.dumps({**CHAT, "usage": {"prompt_tokens": 10**400, "completion_tokens": 2**63}})
+        wire.write(answer(body.encode()))
+
+    engine.script = boundless
+    async with gateway_for(engine.url, **tracing(collector)) as app:
+        assert (await ask(app, http))[0] == 200
+        spans = await collector.got(4)
+    assert "gen_ai.usage.input_tokens" not in attributes(spans["chat m"])
+    assert app.metrics.registry.get_sample_value(
+        "poolgate_requests_total",
+        {"dialect": "openai_chat", "backend": "sim", "tenant": "default", "outcome": "complete"},
+    )
 
 
 @pytest.mark.parametrize("trust", [True, False])

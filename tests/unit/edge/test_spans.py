@@ -133,3 +133,8 @@ def test_the_engine_is_told_of_the_call_and_whether_it_is_sampled():
         "tracestate": "vendor=1",
     }
     assert list(PLACE.headers()) == ["traceparent"]
+
+
+@pytest.mark.parametrize(("secure", "scheme"), [(True, "https"), (False, "http")])
+def test_the_scheme_is_the_clients(secure, scheme):
+    assert told(served(secure=secure))["chat m"].attributes["url.scheme"] == scheme
