@@ -112,7 +112,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
-        _require_what_it_needs(settings)
+        await _load_what_it_needs(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -271,12 +271,12 @@ class Builder:
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
 
 
-def _require_what_it_needs(settings: Settings) -> None:
-    """Raises ``SettingsError`` for what is configured and not installed."""
+async def _load_what_it_needs(settings: Settings) -> None:
+    """On a thread: half a second. Raises ``SettingsError`` for what is not installed."""
     if settings.telemetry is None:
         return
     try:
-        import_module("gateway.edge.otel")
+        await asyncio.to_thread(import_module, "gateway.edge.otel")
     except ImportError:
         missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
         raise SettingsError([Problem("telemetry", missing)]) from None
