@@ -272,7 +272,7 @@ class Builder:
 
 
 async def _load_what_it_needs(settings: Settings) -> None:
-    """On a thread: half a second. Raises ``SettingsError`` for what is not installed."""
+    """On a thread: half a second. Raises ``SettingsError`` for what is missing."""
     if settings.telemetry is None:
         return
     try:
@@ -280,6 +280,8 @@ async def _load_what_it_needs(settings: Settings) -> None:
     except ImportError:
         missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
         raise SettingsError([Problem("telemetry", missing)]) from None
+    if settings.telemetry.tls is not None:
+        tls.to_server(settings.telemetry.tls, "telemetry.tls")
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

@@ -41,7 +41,7 @@ from gateway.edge import spans
 from gateway.edge.exchange import Exchange
 from gateway.edge.metrics import Metrics
 from gateway.edge.trace import HEADERS, Trace
-from gateway.settings.observing import Telemetry
+from gateway.settings.observing import CollectorTls, Telemetry
 
 QUEUE = 4096  # spans that may wait for the collector; more are dropped, and counted
 BATCH = 256  # spans in one export: some milliseconds to encode, on the exporter's thread
@@ -150,8 +150,12 @@ class _Exporter(SpanExporter):
         session.hooks["response"].append(_no_redirect)
         self._quiet = _SeldomFailures()
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(self._quiet)
+        tls = settings.tls or CollectorTls()
         self._otlp = OTLPSpanExporter(
             settings.otlp.removesuffix(TRACES) + TRACES,
+            certificate_file=tls.ca,
+            client_key_file=tls.key,
+            client_certificate_file=tls.certificate,
             headers={name: value.get_secret_value() for name, value in settings.headers.items()},
             timeout=PATIENCE,
             compression=Compression.Gzip,

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator
 
-from gateway.settings.fields import Bool, HeaderValue, Kind, Share, Url
+from gateway.settings.fields import Bool, FilePath, HeaderValue, Kind, Share, Url
 from gateway.settings.section import Section
+from gateway.settings.tls import EngineTls
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)  # RFC 9110 5.6.2
 
@@ -36,11 +37,24 @@ class Logging(Section):
     )
 
 
+class CollectorTls(EngineTls):
+    """TLS to a collector with an `https` URL. Its certificate is always verified."""
+
+    ca: FilePath | None = Field(
+        default=None,
+        description="PEM file of the only authorities trusted. Without it, those that come with "
+        "the exporter (certifi's).",
+    )
+
+
 class Telemetry(Section):
     """Traces of exchanges, exported with OTLP over HTTP."""
 
     otlp: Url = Field(
         description="The collector, such as http://127.0.0.1:4318. `/v1/traces` is appended."
+    )
+    tls: CollectorTls | None = Field(
+        default=None, description="TLS to an `https` collector, where it needs more than trust."
     )
     sample: Share = Field(
         default=0.1, description="Share of the exchanges traced. None is traced in part."
@@ -58,3 +72,11 @@ class Telemetry(Section):
         description="Attributes of all spans, such as `deployment.environment.name`. "
         "`service.name` is `poolgate` unless written here.",
     )
+
+    @field_validator("tls")
+    @classmethod
+    def _for_https(cls, tls: CollectorTls | None, info: ValidationInfo) -> CollectorTls | None:
+        otlp = info.data.get("otlp")
+        if tls is not None and otlp is not None and not otlp.startswith("https:"):
+            raise ValueError("is for an https otlp")
+        return tls

@@ -20,7 +20,8 @@ def plain(value):
 class Collector:
     """``status`` is what it answers; with ``silent`` it answers nothing."""
 
-    def __init__(self, status=200, *, silent=False):
+    def __init__(self, status=200, *, silent=False, tls=None):
+        self.tls = tls
         self.status = status
         self.silent = silent
         self.spans = []
@@ -48,8 +49,8 @@ class Collector:
         application.router.add_post("/v1/traces", self._take)
         runner = web.AppRunner(application, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.tls).start()
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         try:
             yield self
         finally:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 
 import pytest
+import trustme
 
 pytest.importorskip("opentelemetry.sdk", reason="poolgate[otel] is not installed")
 
@@ -319,6 +321,24 @@ async def test_a_collector_that_hangs_costs_no_request_and_its_queue_is_bounded(
             began = time.perf_counter()
         assert time.perf_counter() - began < 4  # what waits is given up, not waited for
         assert counted(app, "failed") == 40
+
+
+async def test_a_collector_behind_tls_is_verified_by_its_authority(engine, http, tmp_path):
+    authority, ca = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with Collector(tls=context).running() as collector:
+        async with gateway_for(engine.url, **tracing(collector, tls={"ca": str(ca)})) as app:
+            await ask(app, http)
+            await collector.got(4)
+        async with gateway_for(engine.url, **tracing(collector)) as app:  # not certifi's
+            await ask(app, http)
+        assert counted(app, "failed") == len(collector.spans) == 4
+        missing = tracing(collector, tls={"ca": str(tmp_path / "none.pem")})
+        with pytest.raises(SettingsError, match=r"telemetry\.tls\.ca: cannot be used for TLS"):
+            async with gateway_for(engine.url, **missing):
+                pass
 
 
 async def test_no_collector_at_all(engine, http):

@@ -53,6 +53,7 @@ def test_what_is_written_is_told_but_not_the_collectors_key() -> None:
         ({"telemetry": {"otlp": COLLECTOR, "headers": {"a": ""}}}, "telemetry.headers.a"),
         ({"telemetry": {"otlp": COLLECTOR, "resource": {"a": 1}}}, "telemetry.resource.a"),
         ({"telemetry": {"otlp": COLLECTOR, "url": "x"}}, "telemetry.url"),
+        ({"telemetry": {"otlp": COLLECTOR, "tls": {"ca": "a.pem"}}}, "telemetry.tls"),
         ({"logging": {"format": "xml"}}, "logging.format"),
         ({"logging": {"level": "INFO"}}, "logging.level"),
     ],
