@@ -14,10 +14,15 @@ ENGINE_REFUSED = "engine_refused"  # the outcome where the engine answered with 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An answer that was withheld and asked for again elsewhere: whose, and what was found."""
+    """An answer that was withheld and asked for again elsewhere: whose, and what was found.
+
+    ``ttft`` and ``uncached`` are as in ``Exchange``.
+    """
 
     backend: str
     checks: tuple[CheckResult, ...]
+    ttft: float | None = None
+    uncached: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Exchange:
     forwarded_at: float | None = None
     ttft: float | None = None
     ended: float | None = None  # when the client had its answer; later tasks may still judge it
+    uncached: int | None = None  # of a counted prompt, the tokens the engine had to prefill
     status: int = 0
     refusal: Rejection | None = None
     observation: Observation | None = None
@@ -122,11 +128,12 @@ class Exchange:
 
     def again(self, admitted: Exchange) -> None:
         """The answer was withheld: start over at the backend that admitted the request since."""
-        self.withheld = Withheld(self.backend, tuple(self.checks))
+        self.withheld = Withheld(self.backend, tuple(self.checks), self.ttft, self.uncached)
         self.backend, self.doubt = admitted.backend, admitted.doubt
         self.engine = admitted.engine
         self.length, self.limit = admitted.length, admitted.limit
-        self.checks, self.observation, self.ttft = [], None, None
+        self.checks, self.observation = [], None
+        self.ttft = self.uncached = None
         self.status = self.bytes_out = 0
 
     def answer_headers(self) -> dict[str, str]:

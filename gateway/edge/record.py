@@ -11,6 +11,7 @@ from multidict import CIMultiDictProxy
 
 from gateway.edge.exchange import Exchange, Withheld
 from gateway.edge.incidents import Incidents
+from gateway.edge.live import Live
 from gateway.edge.metrics import Metrics, length_class
 from gateway.edge.shown import shown
 from gateway.edge.trace import Trace
@@ -55,12 +56,14 @@ class Recorder:
         self._access = access
         self.incidents = incidents
         self.tracing: Tracing | None = None  # that of the configuration in force
+        self.live = Live(clock)
 
     def write(self, exchange: Exchange) -> None:
         """The exchange is over."""
         if exchange.ended is None:
             exchange.ended = self._clock()
         metrics = self._metrics
+        self.live.note(exchange)
         metrics.requests.labels(
             exchange.dialect, exchange.backend, exchange.tenant, exchange.outcome
         ).inc()
