@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings.connections import Connections
 from gateway.settings.fields import (
     Address,
     ApiKey,
@@ -301,6 +302,21 @@ class Timeouts(Section):
     )
     idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
     body: Duration = Field(default=60.0, description="For the client to send its whole body.")
+    headers: Duration = Field(
+        default=10.0,
+        description="For the client to send a request's headers, from its first byte or the "
+        "connection's begin.",
+    )
+    write_idle: Duration = Field(
+        default=60.0,
+        description="For the client to take what fills its connection (64 KiB besides what the "
+        "system holds); then it is cut off.",
+    )
+    keep_alive: Duration = Field(
+        default=75.0,
+        description="How long a connection may idle between requests. Longer than that of a "
+        "balancer in front.",
+    )
 
 
 class Counting(Section):
@@ -350,6 +366,9 @@ class Settings(Section):
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
+    connections: Connections = Field(
+        default=Connections(), description="How many connections clients may have."
+    )
     drain: DurationOrZero = Field(
         default=30.0, description="How long open answers may go on after SIGTERM."
     )
