@@ -50,7 +50,7 @@ defaults
 listen front
   bind 127.0.0.1:{port}
   {lax}
-  log-format "{passed}|%sc|%HM %HU"
+  log-format "{passed}|%Tc|%HM %HU"
   server gateway 127.0.0.1:{gateway} pool-purge-delay 60s
 """
 KINDS = ("nginx", "haproxy", "haproxy, lax")
@@ -72,7 +72,7 @@ class Neighbour:
 
     @property
     def passed_on(self) -> int:
-        return sum(line.split("|")[1] not in ("", "-", "0") for line in self.lines)
+        return sum(line.split("|")[1] not in ("", "-", "-1") for line in self.lines)
 
 
 class _Lines(asyncio.DatagramProtocol):
