@@ -118,6 +118,8 @@ class Handler:
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
+        if backend.traits.folds_names:
+            isolation.require_exact_names(parsed.body)
         exchange.doubt = backend.doubt(parsed.prompt)
         marked = await _marked(runtime, dialect, tenant, parsed)
         if parsed.counts_only:
