@@ -19,8 +19,9 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
 from gateway.supervise.handover import Written
+from gateway.supervise.logs import log_to_stderr
 from gateway.supervise.supervisor import StartError, Supervisor
-from gateway.supervise.worker import log_to_stderr, settle_memory
+from gateway.supervise.worker import settle_memory
 
 log = logging.getLogger("poolgate")
 EXIT_BAD_CONFIG = 2

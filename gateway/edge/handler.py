@@ -118,8 +118,6 @@ class Handler:
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
         exchange.backend = backend.name
-        if backend.traits.folds_names:
-            isolation.require_exact_names(parsed.body)
         exchange.doubt = backend.doubt(parsed.prompt)
         marked = await _marked(runtime, dialect, tenant, parsed)
         if parsed.counts_only:
@@ -227,6 +225,8 @@ async def _admit(
     backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
 ) -> None:
     """Length against limit, as both are now. Measures anew only where that settles nothing."""
+    if backend.traits.folds_names:
+        isolation.require_exact_names(parsed.body)
     limit = effective_limit(
         backend.capacity_for(parsed.model),
         tenant.policy.max_prompt_tokens,

@@ -27,6 +27,7 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
 from gateway.supervise.handover import Handover, LastWords, Written
+from gateway.supervise.logs import log_to_stderr
 from gateway.supervise.process import CONFIG, END_AT_ONCE
 
 log = logging.getLogger(__name__)
@@ -51,15 +52,6 @@ def main(arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # the supervisor is gone: nobody asks
             lifeline.sendall(msgspec.json.encode(words))
     return 0
-
-
-def log_to_stderr(prefix: str = "") -> None:
-    """What any process of poolgate's says of itself."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {prefix}%(message)s",
-    )
 
 
 def settle_memory() -> None:
