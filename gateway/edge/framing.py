@@ -31,7 +31,9 @@ def require_one_reading(
     if codings:
         if lengths:
             raise _bad("Content-Length and Transfer-Encoding exclude each other.")
-        if len(codings) > 1 or codings[0].strip(" \t").lower() != "chunked":
+        # Letters beyond ASCII may fold to those within: the Kelvin sign to k.
+        [coding, *more] = codings
+        if more or not coding.isascii() or coding.strip(" \t").lower() != "chunked":
             raise _bad("The only Transfer-Encoding taken here is chunked, once.")
         if request.version == HttpVersion10:
             raise _bad("HTTP/1.0 has no Transfer-Encoding.")
