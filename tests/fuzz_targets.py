@@ -327,7 +327,8 @@ JSON_TOKENS = (
     b'"', b"\\", b"\\u0061", b"\\ud800", b"\\\\", b":", b" :", b",", b"{", b"}", b"[", b"]",
     b"null", b"true", b"0", b"-1", b"1e400", b"NaN", b'"model"', b'"messages"', b'"content"',
     b'"stream"', b'"prompt":', b'"input":', b'"text":', b'"max_tokens":', b'"tools":[],',
-    b'"role":"system",', b'"type":"image_url",', b'"cache_salt":1,', b'"bootstrap_room":1,', b'"a":1,"a":2', b"\xc3\xa9",
+    b'"role":"system",', b'"type":"image_url",', b'"cache_salt":1,', b'"bootstrap_room":1,',
+    b'"a":1,"a":2', b"\xc3\xa9",
     b"\xff", b"\xef\xbb\xbf", b"\t", b"\n", b"[" * 120, b'"usage":{"prompt_tokens":1}', b'":":":',
 )  # fmt: skip
 STREAM_TOKENS = (
