@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Iterator, Sequence
 from socket import socket
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from gateway.edge.connections import Connections, Server
 from gateway.edge.handler import Handler
 from gateway.edge.sharing import SharedSite
 from gateway.edge.tasks import Tasks
+from gateway.edge.tls import Fronts
 from gateway.settings import HostPort
 
 log = logging.getLogger(__name__)
@@ -28,10 +30,16 @@ class Servers:
     """Data and admin plane of one process."""
 
     def __init__(
-        self, handler: Handler, connections: Connections, admin: web.Application, tasks: Tasks
+        self,
+        handler: Handler,
+        connections: Connections,
+        admin: web.Application,
+        tasks: Tasks,
+        fronts: Fronts,
     ) -> None:
         self._handler = handler
         self._connections = connections
+        self._fronts = fronts
         self._tasks = tasks
         server = Server(handler, connections, access_log=None, logger=_protocol_log())
         self._data = web.ServerRunner(server, shutdown_timeout=CUT_OFF)
@@ -43,19 +51,24 @@ class Servers:
         """Listen at both. Raises ``OSError`` where an address is taken."""
         await self._admin.setup()
         await self._data.setup()
-        for runner, place in ((self._admin, admin), (self._data, data)):
-            for site in self._sites(runner, place):
+        for runner, place, context in (
+            (self._admin, admin, self._fronts.admin),
+            (self._data, data, self._fronts.data),
+        ):
+            for site in self._sites(runner, place, context):
                 await site.start()
         self._connections.begin()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
 
-    def _sites(self, runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
+    def _sites(
+        self, runner: web.BaseRunner, place: Place, context: ssl.SSLContext | None
+    ) -> Iterator[web.BaseSite]:
         if isinstance(place, HostPort):
-            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
+            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG, ssl_context=context)
         else:
             for shared in place:
-                yield SharedSite(runner, shared, BACKLOG, self._tasks)
+                yield SharedSite(runner, shared, BACKLOG, self._tasks, context)
 
     async def drain(self, seconds: float) -> bool:
         """Not ready at once, no new connections; wait for what runs. True: all of it ended."""
