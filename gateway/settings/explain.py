@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gateway.settings.connections import Connections
+from gateway.settings.bounds import Connections
 from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from gateway.settings.connections import Connections
+from gateway.settings.bounds import Body, Connections, Timeouts
 from gateway.settings.fields import (
     Address,
     ApiKey,
@@ -298,38 +298,6 @@ class Integrity(Section):
         default=(),
         description="Earlier values of `secret`, whose sentinels still count. Keep one for "
         "`sentinel.lifetime` after it was replaced.",
-    )
-
-
-class Body(Section):
-    """Request bodies."""
-
-    max_bytes: Size = Field(default=2**25, description="A larger body is refused with 413.")
-
-
-class Timeouts(Section):
-    """How long each wait may last."""
-
-    connect: Duration = Field(default=5.0, description="For a connection to the engine.")
-    first_byte: Duration = Field(
-        default=1800.0, description="For the engine's first byte, long prefill included."
-    )
-    idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
-    body: Duration = Field(default=60.0, description="For the client to send its whole body.")
-    headers: Duration = Field(
-        default=10.0,
-        description="For the client to send a request's headers, from its first byte or the "
-        "connection's begin.",
-    )
-    write_idle: Duration = Field(
-        default=60.0,
-        description="For the client to take what fills its connection (64 KiB besides what the "
-        "system holds); then it is cut off.",
-    )
-    keep_alive: Duration = Field(
-        default=75.0,
-        description="How long a connection may idle between requests. Longer than that of a "
-        "balancer in front.",
     )
 
 
