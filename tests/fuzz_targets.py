@@ -95,6 +95,7 @@ def check_request(data: bytes) -> None:
         assert refusal.kind is Kind.MALFORMED
         assert refusal.message.isprintable()
         dialect.error(refusal)
+        assert "twice" not in refusal.message or _holds_a_name_twice(raw)
         return
     assert _as_others_read(raw) == request.body
     edits = {**isolated, **dialect.edits(request), "cache_salt": wire.encode("salt")}
@@ -107,6 +108,14 @@ def check_request(data: bytes) -> None:
     again = dialect.parse(path, edited)
     assert _decided(again) == _decided(request)
     _check_prompt(dialect, request)
+
+
+def _holds_a_name_twice(raw: bytes) -> bool:
+    try:
+        _as_others_read(raw)
+    except AssertionError:
+        return True
+    return False
 
 
 def _decided(request: ParsedRequest) -> tuple[Any, ...]:

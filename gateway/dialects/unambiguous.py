@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 MOST_NESTED = 100  # objects and lists inside each other; schemas of tools reach twenty or so
+MOST_HELD = 50_000  # objects and lists altogether: a long conversation with tools has thousands
 
 _SHORT = 2**16  # bytes; in longer bodies, mostly of text, objects are fewer than bytes to look at
-_FEW_QUOTES = 100_000  # splitting at more of them would cost more memory than the body
+_MANY_QUOTES = 2**20  # to split at so many, in megabytes of empty strings, would take much memory
 _CONTAINERS: Final = frozenset[type]({dict, list})
 # A string, escapes taken out before, with the colon that makes it a name.
 _STRING = re.compile(rb'"[^"]*"([ \t\r\n]*:)?')
@@ -32,14 +32,24 @@ def repeats_a_name(raw: bytes, body: dict[str, Any]) -> bool:
     again = msgspec.json.encode(body)
     if again == raw or (len(raw) <= _SHORT and msgspec.json.format(again, indent=0) == raw):
         return False
-    return _names_in(raw) != _members_in(body)
+    return _names_in(raw) != _names_in(again)
 
 
-def is_nested_deeper(raw: bytes, body: dict[str, Any], most: int = MOST_NESTED) -> bool:
-    """Whether more than ``most`` objects and lists are inside each other, ``body`` among them."""
-    if len(raw) <= _SHORT and raw.count(b"{") + raw.count(b"[") <= most:
+def is_overgrown(raw: bytes, body: dict[str, Any]) -> bool:
+    """Whether over ``MOST_NESTED`` objects and lists are inside each other, ``body`` among them.
+
+    Or over ``MOST_HELD`` are anywhere: looking at each would keep others waiting.
+    """
+    if len(raw) <= _SHORT and raw.count(b"{") + raw.count(b"[") <= MOST_NESTED:
         return False
-    return any(depth > most for depth, _ in _levels(body))
+    depth = held = 0
+    level: list[Any] = [body]
+    while level:
+        depth, held = depth + 1, held + len(level)
+        if depth > MOST_NESTED or held > MOST_HELD:
+            return True
+        level = _inside(level)
+    return False
 
 
 def repeated_name(raw: bytes) -> str | None:
@@ -61,25 +71,16 @@ def _names_in(raw: bytes) -> int:
     """How many names the objects of valid JSON hold, repeated ones as often as they are there."""
     if b"\\" in raw:  # escaped quotes end no string; escaped backslashes escape no quote
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if raw.count(b'"') <= _FEW_QUOTES:
+    if raw.count(b'"') < _MANY_QUOTES:
         return b"".join(raw.split(b'"')[::2]).count(b":")  # outside strings, a colon ends a name
     return sum(1 for string in _STRING.finditer(raw) if string.lastindex)
 
 
-def _members_in(body: dict[str, Any]) -> int:
-    return sum(sum(map(len, objects)) for _, objects in _levels(body))
-
-
-def _levels(body: dict[str, Any]) -> Iterator[tuple[int, Collection[dict[str, Any]]]]:
-    """Depth and objects of each level of nesting; 1 is ``body`` itself."""
-    depth = 0
-    level: list[Any] = [body]
-    while level:
-        depth += 1
-        objects = [value for value in level if type(value) is dict]
-        yield depth, objects
-        lists = [value for value in level if type(value) is list]
-        # Millions of token ids hold nothing: their types say so faster than they do one by one.
-        holding = [each for each in lists if not _CONTAINERS.isdisjoint(map(type, each))]
-        inside = chain(chain.from_iterable(map(dict.values, objects)), *holding)
-        level = [value for value in inside if type(value) in _CONTAINERS]
+def _inside(level: list[Any]) -> list[Any]:
+    """The objects and lists that are members or items of these."""
+    objects = [value for value in level if type(value) is dict]
+    lists = [value for value in level if type(value) is list]
+    # Millions of token ids hold nothing: their types say so faster than they do one by one.
+    holding = [each for each in lists if not _CONTAINERS.isdisjoint(map(type, each))]
+    values = chain(chain.from_iterable(map(dict.values, objects)), *holding)
+    return [value for value in values if type(value) in _CONTAINERS]

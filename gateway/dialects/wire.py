@@ -23,7 +23,10 @@ INT64_MAX = 2**63 - 1
 
 _MOST_BYTES_EXPLAINED = 2**20  # finding the field at fault costs more than reading a good body
 _LONGEST_NAME = 64  # of a client's own field name repeated in a message
-_TOO_DEEP = f"The request body is nested deeper than {unambiguous.MOST_NESTED} levels."
+_TOO_DEEP = (
+    f"The request body is nested deeper than {unambiguous.MOST_NESTED} levels, or holds over "
+    f"{unambiguous.MOST_HELD} objects and lists."
+)
 _BOM = b"\xef\xbb\xbf"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
@@ -58,7 +61,7 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise _explain(raw, error) from None
     if not isinstance(body, dict):
         raise malformed("The request body must be a JSON object.")
-    if unambiguous.is_nested_deeper(raw, body):
+    if unambiguous.is_overgrown(raw, body):
         raise malformed(_TOO_DEEP)
     if unambiguous.repeats_a_name(raw, body):
         raise _repeats(raw)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
-from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 
 from gateway.errors import Kind, Rejection
@@ -51,7 +51,7 @@ def ends_connection(request: web.BaseRequest) -> bool:
 
 
 def unparsed(error: BaseException | None) -> Rejection:
-    """The refusal of what the parser could not read. Quotes nothing of it."""
+    """The refusal of what was not served. Quotes nothing of what the parser could not read."""
     if isinstance(error, LineTooLong) or (
         isinstance(error, BadHttpMessage) and "Too many" in error.message
     ):
@@ -59,7 +59,9 @@ def unparsed(error: BaseException | None) -> Rejection:
             Kind.HEADERS_TOO_LARGE,
             "The request line or a header is too long, or headers are too many.",
         )
-    return _bad("The request is not well-formed HTTP/1.1.")
+    if isinstance(error, HttpProcessingError):
+        return _bad("The request is not well-formed HTTP/1.1.")
+    return Rejection(Kind.INTERNAL, "The gateway failed to serve this request.")
 
 
 def _bad(message: str) -> Rejection:

@@ -33,7 +33,7 @@ from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest, Unverifiable
 
 log = logging.getLogger(__name__)
-LARGE_BODY = 1024 * 1024  # bytes
+LARGE_BODY = 512 * 1024  # bytes; of the worst shape, that is tens of milliseconds
 # After these nothing that follows on the connection can be trusted to be a request.
 LAST_ONE = frozenset({Kind.BAD_FRAMING, Kind.HEADERS_TOO_LARGE, Kind.SLOW_BODY})
 

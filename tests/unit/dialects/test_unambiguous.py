@@ -92,5 +92,20 @@ def test_nesting_is_bounded(opened: bytes) -> None:
 
 
 def test_many_objects_beside_each_other_are_not_nested() -> None:
-    raw = json.dumps({"m": [{"a": [{}]}] * 500}).encode()
+    raw = json.dumps({"m": [{"a": [{}]}] * 15_000}).encode()
     assert wire.decode_object(raw)
+
+
+@pytest.mark.parametrize("item", [{}, [], {"a": 1}, [[1], {}]])
+def test_too_many_objects_and_lists_are_refused_before_they_are_looked_at(item: object) -> None:
+    raw = json.dumps({"m": [item] * 50_001}).encode()
+    with pytest.raises(Rejection, match="over 50000 objects"):
+        wire.decode_object(raw)
+
+
+def test_a_million_strings_are_told_apart() -> None:
+    """Where splitting at each quote would take too much memory, they are looked at in turn."""
+    strings = b'"",' * 600_000
+    assert len(wire.decode_object(b'{"m":[%s 0],"n" : 1}' % strings)["m"]) == 600_001
+    with pytest.raises(Rejection, match="a field twice"):
+        wire.decode_object(b'{"m":[%s 0],"n" : 1,"n" : 1}' % strings)

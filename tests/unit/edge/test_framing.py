@@ -73,8 +73,8 @@ def test_what_may_become_another_protocol_ends_its_connection():
         (BadHttpMessage("Too many headers received"), Kind.HEADERS_TOO_LARGE),
         (BadHttpMessage("SECRET"), Kind.BAD_FRAMING),
         (BadStatusLine("SECRET"), Kind.BAD_FRAMING),
-        (ValueError("SECRET"), Kind.BAD_FRAMING),
-        (None, Kind.BAD_FRAMING),
+        (ValueError("SECRET"), Kind.INTERNAL),
+        (None, Kind.INTERNAL),
     ],
 )
 def test_what_the_parser_refused_is_not_repeated(error, kind):
