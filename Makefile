@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check test-engines engines bench-proxy bench-limits tokenizers promtool clean
+.PHONY: setup run test lint types imports check fuzz test-engines engines bench-proxy bench-limits tokenizers promtool clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,11 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_layout.py
+
+# Properties of every byte string, SECONDS for each target; docs/threat-model.md says of what.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
 
 check: lint types imports test
 

@@ -14,7 +14,8 @@ from gateway.build import Builder, Generation, Lasting
 from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
-from gateway.edge.configured import quarantine_rules
+from gateway.edge.configured import connection_rules, quarantine_rules
+from gateway.edge.connections import Connections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
 from gateway.edge.metrics import Metrics
@@ -87,9 +88,16 @@ class App:
             self._handler, self.recorder, self.metrics, self._clock, self._standings
         ).application()
         operators.add_routes(self._routes)
+        connections = Connections(
+            lambda: connection_rules(self.settings), self.metrics, self._clock
+        )
         private = Fronts(fronts.data, None)
         self._servers = Servers(
-            self._handler, operators, self._tasks, private if admin is not None else fronts
+            self._handler,
+            connections,
+            operators,
+            self._tasks,
+            private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -20,6 +22,7 @@ from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
 from gateway.supervise.handover import Written
+from gateway.supervise.logs import log_to_stderr
 from gateway.supervise.supervisor import StartError, Supervisor
 from gateway.supervise.worker import settle_memory
 
@@ -51,6 +54,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Exit status 0 after a drain, 2 for a bad configuration, 1 where it cannot start."""
     log_to_stderr()
+    _raise_open_files()
     try:
         return uvloop.run(_serve(args))
     except SettingsError as error:
@@ -62,6 +66,13 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
+
+
+def _raise_open_files() -> None:
+    """A shell's soft limit, often 1024, would be met long before ``connections.total``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Gateway(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -17,7 +18,7 @@ from gateway.core.quarantine import State
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes
 from gateway.dialects.base import Dialect
-from gateway.edge import models, relay
+from gateway.edge import framing, models, relay
 from gateway.edge.backends import Backend, choose, quarantined
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
@@ -32,7 +33,9 @@ from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest, Unverifiable
 
 log = logging.getLogger(__name__)
-LARGE_BODY = 1024 * 1024  # bytes
+LARGE_BODY = 512 * 1024  # bytes; of the worst shape, that is tens of milliseconds
+# After these nothing that follows on the connection can be trusted to be a request.
+LAST_ONE = frozenset({Kind.BAD_FRAMING, Kind.HEADERS_TOO_LARGE, Kind.SLOW_BODY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,8 @@ class Handler:
             exchange.trace, exchange.secure = tracing.begin(request.headers), request.secure
         self.in_flight += 1
         users.begin()
-        if self.draining and request.protocol is not None:
-            request.protocol.close()  # after this answer: a kept-alive client must move on
         try:
+            framing.require_one_reading(request)
             return await self._serve(request, exchange)
         except Rejection as refusal:
             return _refuse(exchange, request.method, refusal)
@@ -92,9 +94,18 @@ class Handler:
             exchange.ended = self._clock()
             self.in_flight -= 1
             users.end()
+            if self.draining or framing.ends_connection(request):
+                request.protocol.close()  # after this answer; sooner, and no body would be read
             if not exchange.settled_elsewhere:
                 # Once this step of the loop is over: the answer goes out first.
                 asyncio.get_running_loop().call_soon(self._recorder.write, exchange)
+
+    def refuse_unparsed(self, refusal: Rejection) -> web.StreamResponse:
+        """The answer to what is no request that could be parsed; recorded like any other."""
+        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), "")
+        response = _refuse(exchange, "", refusal)
+        self._recorder.write(exchange)
+        return response
 
     async def _serve(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """The straight line. Each step raises ``Rejection`` where it ends the request."""
@@ -232,6 +243,8 @@ async def _admit(
     backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
 ) -> None:
     """Length against limit, as both are now. Measures anew only where that settles nothing."""
+    if backend.traits.folds_names:
+        isolation.require_exact_names(parsed.body)
     limit = effective_limit(
         backend.capacity_for(parsed.model),
         tenant.policy.max_prompt_tokens,
@@ -262,11 +275,26 @@ def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response
     dialect = routes.match(method, exchange.path) or routes.DEFAULT
     answer = dialect.error(refusal)
     response = _json(exchange, answer.status, answer.body)
+    if refusal.kind in LAST_ONE:
+        response.force_close()
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(refusal.retry_after)
     if refusal.kind is Kind.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def bare_refusal(refusal: Rejection) -> bytes:
+    """A refusal as bytes, for a connection on which no request is read."""
+    answer = routes.DEFAULT.error(refusal)
+    lines = (
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        *([f"Retry-After: {refusal.retry_after}"] if refusal.retry_after else []),
+        "Connection: close",
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body
 
 
 def _json(exchange: Exchange, status: int, body: bytes) -> web.Response:

@@ -28,6 +28,7 @@ CHECKS = (
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 EXPORTS = ("exported", "failed", "dropped")
+CONNECTION_ENDS = ("total", "per_address", "headers", "write_idle")
 DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
@@ -159,6 +160,12 @@ class Metrics:
             "Samples on which our counts and the engine's differ",
             "backend",
         )
+        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
+        self.connections_ended = make.counter(
+            "poolgate_connections_ended",
+            "Connections refused or ended for the clients' sake who behave",
+            "reason",
+        )
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
         self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
         self.workers.set(1)
@@ -214,6 +221,8 @@ class Metrics:
             "reason",
         )
 
+        for reason in CONNECTION_ENDS:
+            self.connections_ended.labels(reason)
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
         for marker in MARKERS:

@@ -21,6 +21,7 @@ from gateway.errors import Kind, Rejection
 from gateway.types import Ending
 
 EVENT_STREAM = "text/event-stream"
+MOST_HELD = 256 * 2**20  # bytes of an answer that is no stream; embeddings of a batch are large
 
 
 class ClientGone(Exception):
@@ -65,9 +66,13 @@ async def pass_whole(passage: Passage) -> web.Response:
     """Read it all, judge it, release it. Raises ``Rejection`` where it broke or is withheld."""
     answer, reader = passage.answer, passage.reader
     parts: list[bytes] = []
+    size = 0
     async for chunk in answer.chunks():
         if not parts and answer.status < 400:
             await passage.inspection.first_byte(passage.since_sent)
+        size += len(chunk)
+        if size > MOST_HELD:
+            raise Rejection(Kind.UPSTREAM_BROKE, "The engine's answer is too large to be checked.")
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
     if passage.inspection.alarmed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from gateway.settings.bounds import Connections
 from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
@@ -238,6 +239,11 @@ def _sentinels(check: SentinelCheck, *, kept: bool) -> Iterator[str]:
     )
 
 
+def _caps(caps: Connections) -> str:
+    text = f"{caps.total} at most" if caps.total else "ANY number"
+    return text + (f", {caps.per_address} from one address" if caps.per_address else "")
+
+
 def _store(limits: Limits) -> str:
     if not limits.store.shared:
         return "quotas are counted in memory: they start full after a restart"
@@ -254,6 +260,11 @@ def _bounds(settings: Settings) -> Iterator[str]:
         f"waits: connect {duration_text(waits.connect)}, "
         f"first byte {duration_text(waits.first_byte)}, idle {duration_text(waits.idle)}, "
         f"client's body {duration_text(waits.body)}"
+    )
+    yield (
+        f"clients' connections: {_caps(settings.connections)}; headers within "
+        f"{duration_text(waits.headers)}, idle up to {duration_text(waits.keep_alive)}, cut off "
+        f"where an answer is not taken for {duration_text(waits.write_idle)}"
     )
     yield f"after SIGTERM open answers have {duration_text(settings.drain)}"
     yield (

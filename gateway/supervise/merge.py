@@ -28,6 +28,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
         "poolgate_queue_waiting": add,
+        "poolgate_connections": add,
         # Each worker asks the engines itself: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,

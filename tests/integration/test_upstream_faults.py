@@ -8,6 +8,7 @@ import json
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
+from gateway.edge import relay
 from integration.conftest import begin, gateway_for, raw_call
 
 STREAM = {"kind": "text/event-stream", "chunked": True}
@@ -261,3 +262,21 @@ async def test_chunks_without_choices_pass_and_the_last_usage_counts(engine):  #
         seen = await raw_call(app, wants)
         assert seen.count(b"data: ") == 6
         assert outcome(app, "complete") == 1
+
+
+async def test_an_answer_without_end_is_a_502_and_let_go(engine, http, monkeypatch):
+    """One that is no stream is held until it is judged, so what is held is bounded."""
+    monkeypatch.setattr(relay, "MOST_HELD", 2**20)
+
+    async def script(request, wire):
+        wire.write(head(chunked=True))
+        while not wire.is_closing():
+            wire.write(chunk(b" " * 60_000))
+            await asyncio.sleep(0.001)
+
+    engine.script = script
+    async with gateway_for(engine.url) as app:
+        reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
+        assert reply.status == 502
+        assert (await reply.json())["error"]["code"] == "upstream_error"
+        await asyncio.wait_for(engine.received[0].closed.wait(), 5)
