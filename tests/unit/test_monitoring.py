@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from gateway.edge.exchange import ENGINE_REFUSED
-from gateway.edge.metrics import DELIVERIES, EXPORTS, MARKERS, Metrics
+from gateway.edge.metrics import CONNECTION_ENDS, DELIVERIES, EXPORTS, MARKERS, Metrics
 from gateway.errors import Kind
 from gateway.limits.watch import Outcome
 from gateway.types import Ending, Verdict
@@ -43,7 +43,7 @@ WORDS = {
     | {str(one) for one in Ending}
     | {str(one) for one in Outcome}
     | {ENGINE_REFUSED, "answered", *MARKERS},
-    "reason": {kind.code for kind in Kind},
+    "reason": {kind.code for kind in Kind} | {*CONNECTION_ENDS},
     "result": {*EXPORTS, *DELIVERIES, "hit", "miss"},
     "error_type": {""},
 }
