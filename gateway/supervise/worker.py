@@ -28,7 +28,6 @@ from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
 from gateway.supervise.handover import Handover, LastWords, Written
-from gateway.supervise.logs import log_to_stderr
 from gateway.supervise.process import CONFIG, END_AT_ONCE
 
 log = logging.getLogger(__name__)
