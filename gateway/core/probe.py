@@ -13,6 +13,7 @@ from math import ceil, sqrt
 
 import msgspec
 
+from gateway.core import capacity
 from gateway.core.probe_text import Trace
 from gateway.types import Verdict
 
@@ -103,8 +104,7 @@ class Report:
         """
         if self.exit is Exit.FAULT or self.detection is None:
             return None
-        seen = self.clean_answers * self.detection.low
-        return min(1.0, _RULE_OF_THREE / seen) if seen else None
+        return leak_bound(self.clean_answers, self.detection)
 
     @property
     def bound_text(self) -> str:
@@ -120,6 +120,15 @@ class Report:
         if not answers:
             return "none: no clean answer"
         return f"3/(m q) with m = {answers} and q unknown: at best {min(1.0, 3 / answers):.2%}"
+
+
+def leak_bound(answers: int, seen: Detection) -> float | None:
+    """The leak rate that so many clean answers exclude with 95%; None where that is none.
+
+    3/(m q), the rule of three, with q at its interval's low end. research/detection.md 3.7.
+    """
+    weight = answers * seen.low
+    return min(1.0, _RULE_OF_THREE / weight) if weight else None
 
 
 def detection(text: str) -> Detection:
@@ -146,11 +155,34 @@ def wilson(seen: int, planted: int) -> Detection:
     return Detection(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def lengths(limit: int, context: int | None, pool: int | None) -> tuple[int, ...]:
+def stated_limit(snapshot: capacity.Snapshot, model: str, now: float) -> int | Check:
+    """The longest prompt by the workers' own word, or the check that failed over it."""
+    word = capacity.capacity(snapshot, capacity.Rules(), now, model)
+    if isinstance(word, capacity.Known):
+        return word.tokens
+    unsafe = isinstance(word, capacity.Unsafe)
+    verdict = Verdict.MISMATCH if unsafe else Verdict.UNVERIFIABLE
+    return Check("limit", verdict, word.reason, needed=True)
+
+
+def sizes(snapshot: capacity.Snapshot) -> tuple[int | None, int | None]:
+    """Tokens: the shortest context of all workers, and the largest pool; None where not told."""
+    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
+    contexts = (fact.context_tokens for fact in facts if fact.context_tokens is not None)
+    pools = (fact.pool_tokens for fact in facts if fact.pool_tokens is not None)
+    return min(contexts, default=None), max(pools, default=None)
+
+
+def lengths(
+    limit: int, context: int | None, pool: int | None, *, quick: bool = False
+) -> tuple[int, ...]:
     """Lengths to send, ascending: around the limit, and near the context's end.
 
-    There twice: as late as possible, and early enough that a whole answer has room.
+    There twice: as late as possible, and early enough that a whole answer has room. ``quick``:
+    the limit and one token over alone.
     """
+    if quick:
+        return (limit, limit + 1)
     wanted = {limit - 1, limit, limit + 1, limit + OVER}
     if context is not None:
         last = context - 1 if pool is None else min(context - 1, pool + 1)
@@ -247,6 +279,17 @@ def _answer_within(tokens: int, reply: Reply, found: Sequence[Trace]) -> tuple[V
     if reply.prompt_tokens != tokens:
         return Verdict.MISMATCH, f"200, usage says {reply.prompt_tokens} prompt tokens"
     return Verdict.OK, f"200, usage {reply.prompt_tokens}, own words only"
+
+
+def judge_together(tokens: int, other: int, reply: Reply, found: Sequence[Trace]) -> Check:
+    """One of two answers asked for at once; ``other`` is the other prompt's length.
+
+    Its count on this answer is the other's answer, whatever the words.
+    """
+    check = judge_within("together", tokens, reply, found)
+    if check.verdict is Verdict.MISMATCH and reply.prompt_tokens == other != tokens:
+        return replace(check, verdict=Verdict.LEAK, text=f"{check.text}: the other prompt's answer")
+    return check
 
 
 def after_no_abort(check: Check) -> Check:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -83,20 +82,16 @@ class Actions:
 
 
 def identity(backend: Backend) -> dict[str, Any]:
-    """Which engine it was: name, versions, the smallest pool and context, and a digest of all.
-
-    Two incidents with one digest met the same processes with the same capacity.
-    """
+    """Which engine it was: name, versions, the smallest pool and context, and their digest."""
     snapshot = backend.discovery.snapshot
     facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
     pools = [fact.pool_tokens for fact in facts if fact.pool_tokens is not None]
     contexts = [fact.context_tokens for fact in facts if fact.context_tokens is not None]
-    told = msgspec.json.encode([capacity.incarnations(snapshot), sorted(pools), sorted(contexts)])
     engine = backend.discovery.engine
     return {
         "name": engine.name if engine is not None else None,
         "versions": sorted({fact.version for fact in facts if fact.version is not None}),
         "pool_tokens": min(pools, default=None),
         "context_tokens": min(contexts, default=None),
-        "digest": sha256(told).hexdigest()[:16],
+        "digest": capacity.digest(snapshot),
     }
