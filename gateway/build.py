@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import aiohttp
 
@@ -18,8 +19,10 @@ from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Cal
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    gate_orders,
     media_rules,
     model_to_ask,
+    probe_orders,
     sentinel_desk,
     wiring,
 )
@@ -27,11 +30,13 @@ from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threa
 from gateway.edge.discovery import Discovery
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
+from gateway.edge.gate_watch import GateWatch
 from gateway.edge.handler import Runtime
 from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
+from gateway.edge.probe_task import ProbeTask
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
@@ -67,6 +72,7 @@ class Lasting:
     standings: Standings
     actions: Actions
     recollections: Recollections
+    probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    watches: tuple[Watch, ...]
+    watching: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
 
@@ -87,8 +95,14 @@ class Generation:
         """Whether requests still run under it, or are still being settled."""
         return self.runtime.users.count > 0
 
+    def watch(self) -> None:
+        """Begin to probe backends and to hold them against the gate: once it is in force."""
+        for number, watch in enumerate(self.watches):
+            self.watching.spawn(watch.run(), f"watch {number}")
+
     async def close(self) -> None:
         """Stop asking, hang up."""
+        await self.watching.cancel()
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
@@ -115,7 +129,9 @@ class Builder:
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
-        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        probing = aiohttp.ClientSession(  # each prober has a deadline of its own
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
         backends = tuple(
             self._backend(
                 entry,
@@ -167,8 +183,22 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        watches = tuple(
+            watch
+            for entry, backend in zip(settings.backends, backends, strict=True)
+            for watch in watches_of(lasting, entry, backend, counters.get(entry.name), probing)
+        )
         return Generation(
-            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+            settings,
+            runtime,
+            upstream,
+            probing,
+            executors,
+            discovering,
+            watches,
+            Tasks(),
+            webhook,
+            fingerprints,
         )
 
     def _limiting(self, settings: Settings) -> Limiting:
@@ -241,6 +271,48 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+class Watch(Protocol):
+    """What looks at a backend again and again."""
+
+    async def run(self) -> None:
+        """For ever."""
+
+
+def watches_of(
+    lasting: Lasting,
+    entry: written.Backend,
+    backend: Backend,
+    counters: EngineCounters | None,
+    probing: aiohttp.ClientSession,
+) -> Iterator[Watch]:
+    """What watches a backend: the gate's checks, and its probes where this process sends them."""
+    clock, api_key = lasting.clock, backend.wiring.api_key
+    gate = GateWatch(
+        backend,
+        gate_orders(entry.gate),
+        Prober(probing, api_key, PROBE_DEADLINE),
+        lasting.actions,
+        clock,
+        reports=lasting.probes,
+    )
+    backend.gate = lambda: gate.found
+    yield gate
+    if entry.probe is None or backend.wiring.probes is None or not lasting.probes:
+        return
+    task = ProbeTask(
+        backend,
+        probe_orders(entry, backend.wiring.probes),
+        Prober(probing, api_key, entry.probe.timeout),
+        counters,
+        lasting.standings,
+        lasting.actions,
+        lasting.metrics,
+        clock,
+    )
+    backend.probing = task.description
+    yield task
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

@@ -55,7 +55,8 @@ class Check:
     """One judged answer. ``tokens``: the prompt's length.
 
     ``needed``: without this check the probe has not run. ``answered``: a clean answer that could
-    have leaked; only these make the bound smaller.
+    have leaked; only these make the bound smaller. ``taken``: a prompt over the limit that was
+    answered.
     """
 
     check: str
@@ -64,6 +65,7 @@ class Check:
     tokens: int | None = None
     needed: bool = False
     answered: bool = False
+    taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +307,9 @@ def judge_over(tokens: int, reply: Reply, found: Sequence[Trace]) -> Check:
     if reply.status == 200:
         if found:
             text = f"answered over the limit, with foreign words: {_told(found)}"
-            return Check("over", Verdict.LEAK, text, tokens, needed=True)
+            return Check("over", Verdict.LEAK, text, tokens, needed=True, taken=True)
         text = f"answered over the limit (200, usage {reply.prompt_tokens})"
-        return Check("over", Verdict.MISMATCH, text, tokens, needed=True)
+        return Check("over", Verdict.MISMATCH, text, tokens, needed=True, taken=True)
     if reply.status in _REFUSED:
         why = "" if reply.too_long else ", in words this version does not know"
         return Check("over", Verdict.OK, f"refused ({reply.status}{why})", tokens, needed=True)

@@ -101,8 +101,8 @@ class History:
 
     ``engine``: what was last probed to a verdict. ``cleared``: the processes whose last full probe
     was clean, or that an operator vouched for. ``streak``, ``answers``: clean full probes in a row
-    of ``engine`` in the quarantine since ``case``, and their clean answers. ``unclean``: runs in a
-    row with a fault.
+    of ``engine`` in the quarantine since ``case``, and their clean answers. ``tried``: the last run
+    was in the standing since then. ``unclean``: runs in a row with a fault.
     """
 
     at: float | None = None
@@ -113,6 +113,7 @@ class History:
     streak: int = 0
     answers: int = 0
     case: float | None = None
+    tried: float | None = None
     unclean: int = 0
 
 
@@ -152,10 +153,10 @@ def wanted(schedule: Schedule, history: History, now: float, present: Present) -
     if held(schedule, history, present.engine):
         return Occasion.CANARY if waited or anew else None
     if present.state is not State.SERVING:
-        begun = history.case != present.since
-        soon = anew or (begun and history.occasion is not Occasion.QUARANTINE)
-        here = Occasion.QUARANTINE in schedule.when
-        return Occasion.QUARANTINE if here and (waited or soon) else None
+        if Occasion.QUARANTINE not in schedule.when:
+            return None
+        begun = history.tried != present.since
+        return Occasion.QUARANTINE if waited or anew or begun else None
     if other and (waited or anew):
         occasion = Occasion.CHANGE if history.engine else Occasion.START
         if occasion in schedule.when:
@@ -174,7 +175,7 @@ def _pause(schedule: Schedule, history: History, present: Present) -> float:
 
 def after(history: History, ran: Ran, occasion: Occasion, now: float, present: Present) -> History:
     """What is remembered once a run is over. ``present``: the backend as the run ended."""
-    noted = replace(history, at=now, last=ran.result, occasion=occasion)
+    noted = replace(history, at=now, last=ran.result, occasion=occasion, tried=present.since)
     if ran.result is Result.BROKEN_OFF:
         return noted
     noted = replace(noted, case=present.since)

@@ -17,6 +17,11 @@ from gateway.edge.standing import Standings
 from gateway.errors import Kind, Rejection
 from gateway.types import Action, Finding
 
+OWN = "probe"  # in a clue's place for a tenant, where the requests were ours
+OF_A_REQUEST = (
+    "request_id", "tenant", "source", "prompt_tokens", "limit", "ttft_s", "bytes_released",
+)  # fmt: skip
+
 
 class Actions:
     """Takes findings. One for all requests."""
@@ -45,20 +50,31 @@ class Actions:
                 incident=incident,
             )
 
-    def _clue(self, finding: Finding, exchange: Exchange, incident: str) -> Clue:
+    def report(self, finding: Finding, backend: Backend) -> None:
+        """Do what a finding of our own asks for, in which no tenant's request has a part."""
+        incident = f"inc_{secrets.token_hex(8)}"
+        if finding.action is Action.QUARANTINE:
+            self._standings.report(backend, self._clue(finding, None, incident))
+        self._incidents.open(self._record(incident, finding, None, backend, withheld=False))
+
+    def _clue(self, finding: Finding, exchange: Exchange | None, incident: str) -> Clue:
         return Clue(
             self._standings.now(),
             finding.result.check,
-            self._incidents.pseudonym(exchange.tenant),
+            self._incidents.pseudonym(exchange.tenant) if exchange is not None else OWN,
             finding.evidence,
             finding.forgeable,
             incident,
         )
 
     def _record(
-        self, incident: str, finding: Finding, exchange: Exchange, backend: Backend, withheld: bool
+        self,
+        incident: str,
+        finding: Finding,
+        exchange: Exchange | None,
+        backend: Backend,
+        withheld: bool,
     ) -> dict[str, Any]:
-        pseudonym = self._incidents.pseudonym
         return {
             "id": incident,
             "time": datetime.now(UTC).isoformat(),
@@ -66,19 +82,29 @@ class Actions:
             "evidence": str(finding.evidence),
             "action": str(finding.action),
             "withheld": withheld,
-            "request_id": exchange.request_id,
-            "tenant": pseudonym(exchange.tenant),
-            "source": pseudonym(finding.source) if finding.source is not None else None,
             "backend": backend.name,
             "standing": str(self._standings.of(backend).state),
             "engine": identity(backend),
-            "prompt_tokens": exchange.prompt_tokens,
-            "limit": exchange.limit,
-            "ttft_s": exchange.ttft,
-            "bytes_released": exchange.bytes_out,
             "finding": msgspec.to_builtins(finding.result),
             "numbers": dict(finding.numbers),
+            **self._request(finding, exchange),
         }
+
+    def _request(self, finding: Finding, exchange: Exchange | None) -> dict[str, Any]:
+        """Whose answer it was; empty members where it was nobody's."""
+        if exchange is None:
+            return dict.fromkeys(OF_A_REQUEST)
+        pseudonym = self._incidents.pseudonym
+        values = (
+            exchange.request_id,
+            pseudonym(exchange.tenant),
+            pseudonym(finding.source) if finding.source is not None else None,
+            exchange.prompt_tokens,
+            exchange.limit,
+            exchange.ttft,
+            exchange.bytes_out,
+        )
+        return dict(zip(OF_A_REQUEST, values, strict=True))
 
 
 def identity(backend: Backend) -> dict[str, Any]:

@@ -24,12 +24,14 @@ CHECKS = (
     sentinel_check.CHECK,
     fingerprints.CHECK,
 )
+OWN_CHECKS = ("probe", "gate")  # of backends, not of answers
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -110,7 +112,8 @@ class Metrics:
         )
         self.standing = make.gauge(
             "poolgate_backend_standing",
-            "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
+            " its probe (nothing is sent)",
             "backend",
         )
         self.backend_state = make.gauge(
@@ -183,17 +186,51 @@ class Metrics:
             "reason",
         )
 
+        self._watch_backends(make)
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
         for marker in MARKERS:
             self.sentinel_markers.labels(marker)
         for result in DELIVERIES:
             self.webhook.labels(result)
+        for check in OWN_CHECKS:
+            self.incidents.labels(check)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
+
+    def _watch_backends(self, make: _Maker) -> None:
+        """What probes and the gate find of backends."""
+        self.probe_runs = make.counter(
+            "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
+        )
+        self.probe_seconds = make.histogram(
+            "poolgate_probe_seconds", "How long probes ran", _PROBE, "backend"
+        )
+        self.probe_last = make.gauge(
+            "poolgate_probe_last_timestamp_seconds",
+            "When the last probe that came to a verdict ended (Unix time)",
+            "backend",
+        )
+        self.probe_clean_answers = make.gauge(
+            "poolgate_probe_clean_answers",
+            "Clean answers of the clean full probes in a row, which count towards release",
+            "backend",
+        )
+        self.probe_releases = make.counter(
+            "poolgate_probe_releases",
+            "Quarantines and suspicions that clean probes ended",
+            "backend",
+        )
+        self.gate_findings = make.gauge(
+            "poolgate_gate_findings",
+            "Findings of the deploy gate's checks on the running backend",
+            "backend",
+            "check",
+            "level",
+        )
 
     def forget_limits(self) -> None:
         """Drop the gauges that describe backends and workers, before they are set anew."""
@@ -208,6 +245,7 @@ class Metrics:
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,
+            self.gate_findings,
         ):
             gauge.clear()
 

@@ -25,6 +25,10 @@ Measure = Callable[[str], Awaitable[int | None]]
 Told = Callable[[Check], None]
 
 
+class GaveWay(Exception):
+    """Others need the engine."""
+
+
 class CannotRun(Exception):
     """Why the rest of a probe cannot be sent, for the person at the terminal."""
 
@@ -51,11 +55,19 @@ class ProbeRun:
     """One run against one backend.
 
     ``measure`` counts a text's tokens as the engine does, None where it cannot. ``told`` hears of
-    every check as it is made.
+    every check as it is made. ``may_go_on`` is asked before each prompt; ``gave_way`` says that
+    once it said no, and the rest was not sent.
     """
 
     def __init__(
-        self, plan: Plan, url: str, engine: Engine, prober: Prober, measure: Measure, told: Told
+        self,
+        plan: Plan,
+        url: str,
+        engine: Engine,
+        prober: Prober,
+        measure: Measure,
+        told: Told,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._plan = plan
         self._url = url
@@ -63,6 +75,8 @@ class ProbeRun:
         self._prober = prober
         self._measure = measure
         self._told = told
+        self._may_go_on = may_go_on
+        self.gave_way = False
         self._sent: dict[str, Stream] = {}
         self._checks: list[Check] = []
 
@@ -70,6 +84,8 @@ class ProbeRun:
         """Every check; one of its own says where the rest could not be sent."""
         try:
             await self._all()
+        except GaveWay:
+            self.gave_way = True
         except CannotRun as error:
             self._note(Check("run", Verdict.UNVERIFIABLE, str(error), needed=True))
         return tuple(self._checks)
@@ -196,6 +212,8 @@ class ProbeRun:
         most: int | None = None,
         stream: bool = False,
     ) -> Reply:
+        if not self._may_go_on():
+            raise GaveWay
         room = probe.answer_room(written.tokens, self._plan.context)
         body: dict[str, Any] = {
             "model": self._plan.model,

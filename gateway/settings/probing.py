@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from gateway.settings.fields import (
     Bool,
@@ -98,6 +98,13 @@ class Probe(Section):
         default=None,
         description="When clean probes end a quarantine. Without it, only an operator does.",
     )
+
+    @field_validator("release")
+    @classmethod
+    def _by_probes_that_run(cls, release: Release | None, info: ValidationInfo) -> Release | None:
+        if release is not None and "quarantine" not in info.data.get("when", ("quarantine",)):
+            raise ValueError("needs quarantine in when, or no probe would ever lead to it")
+        return release
 
 
 class Gate(Section):

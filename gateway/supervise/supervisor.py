@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 START = 300.0  # seconds a worker may take until it serves
 GRACE = 3.0  # seconds beyond its time until a worker is killed
 FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0  # seconds before a restart; doubled from one to the other
+PROBES = 0  # the worker that probes backends, and so whoever takes its place
 STEADY = 60.0  # seconds a worker must have run for its end to count as the first
 
 
@@ -135,7 +136,8 @@ class Supervisor:
     async def _fill(self, slot: Slot) -> None:
         """Start a worker and wait until it serves. Raises ``StartError``."""
         place = Place(self._sockets, self._folder, self._environment)
-        worker = slot.worker = await spawn(slot.index, place, self._handover, self._tasks)
+        handover = replace(self._handover, probes=slot.index == PROBES)
+        worker = slot.worker = await spawn(slot.index, place, handover, self._tasks)
         if self.admin.draining:  # since a moment ago: nobody told this one
             worker.end(signal.SIGKILL)
         try:
