@@ -91,6 +91,7 @@ class Backend:
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
+        self.load_elsewhere = 0  # at processes that serve together with this one
         self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators
         self.probing: Callable[[], Mapping[str, object]] | None = None  # its probes, likewise
         self._clock = clock

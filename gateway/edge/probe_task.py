@@ -102,7 +102,11 @@ class ProbeTask:
 
     def _present(self) -> Present:
         standing = self._standings.of(self._backend)
-        return Present(self._backend.digest, standing.state, standing.since, self._backend.load)
+        return Present(self._backend.digest, standing.state, standing.since, self._load)
+
+    @property
+    def _load(self) -> int:
+        return self._backend.load + self._backend.load_elsewhere
 
     async def _report(self, due: Due) -> Report | None:
         """What a probe found; None where it gave way to traffic."""
@@ -152,7 +156,7 @@ class ProbeTask:
         return next(told, self._orders.model)
 
     def _may_go_on(self) -> bool:
-        return self._backend.load <= self._orders.schedule.at_load
+        return self._load <= self._orders.schedule.at_load
 
     async def _traffic(self) -> None:
         """Return once there is more load than a probe may run beside."""

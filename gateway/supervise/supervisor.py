@@ -24,6 +24,7 @@ from gateway.settings import HostPort, Problem, Settings, SettingsError
 from gateway.supervise.admin import Admin
 from gateway.supervise.handover import Handover, Written
 from gateway.supervise.ledger import Ledger
+from gateway.supervise.peers import relay
 from gateway.supervise.process import END_AT_ONCE, Place, Silent, Slot, Worker, spawn
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Supervisor:
         self._held = ExitStack()  # the private folder and the sockets
         self._folder = Path()
         self._sockets: Sequence[socket.socket] = ()
-        self.ledger = Ledger(lambda: [slot.worker for slot in self._slots if slot.worker])
+        self.ledger = Ledger(self._running)
         self.admin = Admin(self._slots, self.ledger)
 
     async def start(self) -> None:
@@ -83,6 +84,7 @@ class Supervisor:
         for slot in self._slots:
             self._tasks.spawn(self._keep(slot), f"keep worker {slot.index}")
         self._tasks.spawn(self.ledger.remember(), "remember")
+        self._tasks.spawn(relay(self._running, self._probing), "peers")
 
     @property
     def data_url(self) -> str:
@@ -115,7 +117,7 @@ class Supervisor:
         self.admin.draining = True
         for bound in self._sockets:
             bound.close()
-        running = [slot.worker for slot in self._slots if slot.worker]
+        running = self._running()
         for worker in running:
             worker.end(signal.SIGTERM if worker.up else signal.SIGKILL)
         return await _ended(running, self.settings.drain + GRACE)
@@ -124,7 +126,7 @@ class Supervisor:
         """End everything, whatever state it is in."""
         self.admin.draining = True
         for how in (END_AT_ONCE, signal.SIGKILL):
-            running = [slot.worker for slot in self._slots if slot.worker]
+            running = self._running()
             for worker in running:
                 worker.end(how if worker.up else signal.SIGKILL)
             if await _ended(running, GRACE):
@@ -132,6 +134,12 @@ class Supervisor:
         await self._tasks.cancel()
         await self.admin.stop()
         self._held.close()
+
+    def _running(self) -> list[Worker]:
+        return [slot.worker for slot in self._slots if slot.worker]
+
+    def _probing(self) -> bool:
+        return any(backend.probe is not None for backend in self.settings.backends)
 
     async def _fill(self, slot: Slot) -> None:
         """Start a worker and wait until it serves. Raises ``StartError``."""

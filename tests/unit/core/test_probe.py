@@ -188,8 +188,12 @@ def test_an_answer_that_cannot_be_read_is_no_answer(body):
 
 @pytest.mark.parametrize(
     ("counted", "found", "verdict"),
-    [(100, (), Verdict.OK), (101, (), Verdict.LEAK), (99, (), Verdict.MISMATCH)]
-    + [(100, FOREIGN, Verdict.LEAK)],
+    [
+        (100, (), Verdict.OK),
+        (101, (), Verdict.LEAK),
+        (99, (), Verdict.MISMATCH),
+        (100, FOREIGN, Verdict.LEAK),
+    ],
 )
 def test_two_at_once(counted, found, verdict):
     reply = Reply(200, "words", "stop", prompt_tokens=counted)
