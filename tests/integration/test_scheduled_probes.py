@@ -13,6 +13,7 @@ import pytest
 from gateway.app import App
 from gateway.core.lexicon import lexicon
 from gateway.core.quarantine import Clue, State
+from gateway.edge import gate_watch
 from gateway.simulate import INSTANT, Faults, Habits, SimulateSettings, Timing, running
 from gateway.types import Evidence
 from integration.conftest import settings_for
@@ -27,7 +28,7 @@ SIZES = SimulateSettings(
 )
 SLOW = Timing(base=0.0, prefill_tokens_per_second=20_000.0, inter_token=0.001, spread=0.0)
 SOON = {"every": "10m", "retry": "50ms", "idle": "10ms"}
-RELEASE = {"detection": "1", "bound": 0.2, "after": 2}  # 15 clean answers: three probes of six
+RELEASE = {"detection": "1", "bound": 0.2, "after": 2}  # 15 clean answers
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
 
@@ -126,14 +127,15 @@ async def test_a_fixed_engine_in_its_place_is_released_by_clean_probes():
             assert here.backend.standing.state is State.QUARANTINED
         async with running(replace(SIZES, version="0.5.24"), port=port):
             await here.until(lambda: here.backend.standing.state is State.SERVING)
-            assert here.runs("clean") == 3  # 6, 12, 18 answers: 3/15 is the bound
+            # Five answers each, or six where the check of aborts was not too late to count.
+            assert here.runs("clean") == 3
             assert here.backend.standing.reason == "released by probe"
             assert await here.chat() == 200
             assert 'poolgate_probe_releases_total{backend="sim"} 1.0' in await here.metrics()
             told = (await here.status())["probe"]
             assert told["last"] == "clean"
-            assert told["clean_answers"] == 18
-            assert told["leak_rate_excluded"] == pytest.approx(3 / 18)
+            assert 15 <= told["clean_answers"] <= 18
+            assert told["leak_rate_excluded"] == pytest.approx(3 / told["clean_answers"])
 
 
 async def test_without_release_clean_probes_change_nothing():
@@ -265,6 +267,67 @@ async def test_a_reload_keeps_what_was_found_and_never_probes_twice_at_once():
         await asyncio.sleep(0.3)
         assert not here.backend.held
         assert here.runs("clean") == runs
+
+
+# --- the gate while it serves ------------------------------------------------------------------
+
+
+def gate_series(text, level):
+    return {
+        line
+        for line in text.splitlines()
+        if line.startswith("poolgate_gate_findings{") and f'level="{level}"' in line
+    }
+
+
+async def test_a_smaller_pool_is_found_when_the_engine_changes():
+    port = free_port()
+    covered = replace(SIZES, prefill_pool=4096, decode_pool=4096)
+    gate = {"gate": {"action": "quarantine"}}
+    async with site(f"http://127.0.0.1:{port}", {}, more=gate) as here:
+        async with running(covered, port=port):
+            await here.until(lambda: here.backend.gate().findings)
+            assert gate_series(await here.metrics(), "fail") == set()
+            assert (await here.status())["gate"]["verdict"] == "pass"
+        async with running(replace(covered, prefill_pool=1024), port=port):
+            await here.until(lambda: len(here.app.recorder.incidents) == 1)
+            [failed] = [
+                one for one in gate_series(await here.metrics(), "fail") if 'check="pool"' in one
+            ]
+            assert failed == ('poolgate_gate_findings{backend="sim",check="pool",level="fail"} 1.0')
+            [incident] = here.app.recorder.incidents
+            assert incident["kind"] == "gate"
+            assert incident["finding"]["reason"] == "limit,pool"
+            assert here.backend.standing.state is State.SUSPECT
+            assert (await here.status())["gate"]["verdict"] == "fail"
+            await asyncio.sleep(0.3)
+            assert len(here.app.recorder.incidents) == 1  # told once
+
+
+async def test_a_pool_below_its_context_is_only_shown_by_default():
+    async with running(SIZES) as engine, site(engine.url, {}) as here:
+        await here.until(lambda: here.backend.gate().findings)
+        assert gate_series(await here.metrics(), "fail")
+        assert here.app.recorder.incidents.matching({}) == []
+        assert here.backend.standing.state is State.SERVING
+
+
+async def test_tokens_that_were_never_sent_are_found_while_it_serves(monkeypatch):
+    monkeypatch.setattr(gate_watch, "BOOKS_EVERY", 0.05)
+    sim = replace(SIZES, faults=Faults.named(["to_finish"]))
+    async with running(sim) as engine, site(engine.url, {}) as here:
+        await here.until(lambda: here.backend.gate().findings)
+        body = {"model": "m", "sampling_params": {"max_new_tokens": 4}}
+        for number in range(3):  # past the gateway; the first is within the slack
+            body |= {"input_ids": [1500] * 1900, "rid": f"r{number}"}
+            async with here.http.post(engine.url + "/generate", json=body) as answer:
+                assert answer.status == 200
+        await here.until(
+            lambda: any(
+                (one.check, one.level) == ("transfer", "fail")
+                for one in here.backend.gate().findings
+            )
+        )
 
 
 # --- privacy -----------------------------------------------------------------------------------
