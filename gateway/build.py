@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import aiohttp
 
 from gateway.core import tenants
+from gateway.edge import tls
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
-    gate_orders,
     media_rules,
     model_to_ask,
-    probe_orders,
     sentinel_desk,
     wiring,
 )
@@ -30,13 +30,11 @@ from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threa
 from gateway.edge.discovery import Discovery
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
-from gateway.edge.gate_watch import GateWatch
 from gateway.edge.handler import Runtime
 from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
-from gateway.edge.probe_task import ProbeTask
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
@@ -44,6 +42,7 @@ from gateway.edge.record import Recorder
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.watching import Watch, Watching
 from gateway.edge.webhook import Webhook
 from gateway.settings import Settings
 from gateway.settings import integrity as written_integrity
@@ -132,6 +131,7 @@ class Builder:
         probing = aiohttp.ClientSession(  # each prober has a deadline of its own
             cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
         )
+        contexts = tls.to_engines(settings)
         backends = tuple(
             self._backend(
                 entry,
@@ -139,6 +139,7 @@ class Builder:
                 threads,
                 cache,
                 probing,
+                contexts.get(entry.name),
                 alone=settings.workers == 1,
             )
             for entry in settings.backends
@@ -162,7 +163,6 @@ class Builder:
             checks=check_policy(settings.integrity),
             actions=lasting.actions,
             recollections=lasting.recollections,
-            prefix_secret=lasting.secret,
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
@@ -183,10 +183,23 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        watching = Watching(
+            lasting.standings,
+            lasting.actions,
+            lasting.metrics,
+            lasting.clock,
+            PROBE_DEADLINE,
+            lasting.probes,
+        )
         watches = tuple(
             watch
             for entry, backend in zip(settings.backends, backends, strict=True)
-            for watch in watches_of(lasting, entry, backend, counters.get(entry.name), probing)
+            for watch in watching.of(
+                entry,
+                backend,
+                counters.get(entry.name),
+                partial(Prober, probing, backend.wiring.api_key, tls=backend.wiring.tls),
+            )
         )
         return Generation(
             settings,
@@ -217,11 +230,12 @@ class Builder:
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
+        context: ssl.SSLContext | None,
         *,
         alone: bool,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
-        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        prober = Prober(probing, api_key, PROBE_DEADLINE, context)
         discovery = Discovery(
             entry.name,
             entry.url,
@@ -252,7 +266,7 @@ class Builder:
         if entry.media is not None:
             measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
         return Backend(
-            wiring(entry, api_key, self._lasting.secret, alone=alone),
+            wiring(entry, api_key, self._lasting.secret, alone=alone, tls=context),
             discovery,
             measurer,
             self._lasting.clock,
@@ -271,48 +285,6 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
-
-
-class Watch(Protocol):
-    """What looks at a backend again and again."""
-
-    async def run(self) -> None:
-        """For ever."""
-
-
-def watches_of(
-    lasting: Lasting,
-    entry: written.Backend,
-    backend: Backend,
-    counters: EngineCounters | None,
-    probing: aiohttp.ClientSession,
-) -> Iterator[Watch]:
-    """What watches a backend: the gate's checks, and its probes where this process sends them."""
-    clock, api_key = lasting.clock, backend.wiring.api_key
-    gate = GateWatch(
-        backend,
-        gate_orders(entry.gate),
-        Prober(probing, api_key, PROBE_DEADLINE),
-        lasting.actions,
-        clock,
-        reports=lasting.probes,
-    )
-    backend.gate = lambda: gate.found
-    yield gate
-    if entry.probe is None or backend.wiring.probes is None or not lasting.probes:
-        return
-    task = ProbeTask(
-        backend,
-        probe_orders(entry, backend.wiring.probes),
-        Prober(probing, api_key, entry.probe.timeout),
-        counters,
-        lasting.standings,
-        lasting.actions,
-        lasting.metrics,
-        clock,
-    )
-    backend.probing = task.description
-    yield task
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ssl
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -27,7 +28,12 @@ from gateway.types import Action
 
 
 def wiring(
-    entry: written.Backend, api_key: str | None, process_secret: bytes, *, alone: bool
+    entry: written.Backend,
+    api_key: str | None,
+    process_secret: bytes,
+    *,
+    alone: bool,
+    tls: ssl.SSLContext | None = None,
 ) -> Wiring:
     """A backend as the request path needs it. ``alone``: no other process has the secret."""
     limit = entry.limit
@@ -52,6 +58,7 @@ def wiring(
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
         probes=probe_schedule(entry.probe) if entry.probe else None,
+        tls=tls,
     )
 
 
@@ -81,13 +88,10 @@ def probe_schedule(entry: Probe) -> Schedule:
     )
 
 
-def probe_orders(entry: written.Backend, schedule: Schedule) -> ProbeOrders:
-    """How a backend is probed. Raises ``ValueError`` where the entry has no probes."""
-    probe = entry.probe
-    if probe is None:
-        raise ValueError("no probes are written")
+def probe_orders(entry: written.Backend, probe: Probe) -> ProbeOrders:
+    """How a backend is probed."""
     return ProbeOrders(
-        schedule,
+        probe_schedule(probe),
         probe.model or model_to_ask(entry),
         named=probe.model is not None,
         rounds=probe.rounds,

@@ -60,11 +60,13 @@ def test_how_it_is_probed() -> None:
         models=["glm-*", "qwen"],
         on_disconnect="drain",
     ).backends
-    orders = probe_orders(entry, Schedule())
+    assert entry.probe is not None
+    orders = probe_orders(entry, entry.probe)
     assert (orders.model, orders.named, orders.rounds, orders.idle) == ("qwen", False, 3, 1.0)
     assert (orders.action, orders.cancels) == (Action.FLAG, False)
     [entry] = with_probe({"model": "glm-5"}).backends
-    orders = probe_orders(entry, Schedule())
+    assert entry.probe is not None
+    orders = probe_orders(entry, entry.probe)
     assert (orders.model, orders.named, orders.cancels) == ("glm-5", True, True)
 
 
