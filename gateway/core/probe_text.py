@@ -95,13 +95,14 @@ def traces(answer: str, own: Stream, others: Mapping[str, Stream]) -> tuple[Trac
     said = np.array([numbers.get(word, -1) for word in _WORD.findall(answer.casefold())], np.int64)
     grams = _grams(said)
     wanted = np.unique(grams[_all_listed(said)])
-    wanted = wanted[~np.isin(wanted, _grams(own))]
+    own_grams = _grams(own)
+    wanted = np.setdiff1d(wanted, own_grams[_among(own_grams, wanted)])
     if not wanted.size:
         return ()
     whole = {tuple(said[start : start + WORDS]) for start in range(len(said) - WORDS + 1)}
     found = []
     for label, other in others.items():
-        runs = int(np.isin(_grams(other), wanted).sum())
+        runs = int(_among(_grams(other), wanted).sum())
         if runs:
             tags = sum(tuple(other[end - WORDS : end]) in whole for end in _tag_ends(other))
             found.append(Trace(label, runs, tags))
@@ -129,6 +130,14 @@ def _grams(numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     for place in range(LEAST_PARTIAL):
         packed = (packed << BITS) | numbers[place : place + count].astype(np.int64)
     return packed
+
+
+def _among(grams: npt.NDArray[np.int64], few: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the grams are among a few, which are sorted; the many are not, as by ``isin``."""
+    if not few.size:
+        return np.zeros(len(grams), np.bool_)
+    places = np.minimum(np.searchsorted(few, grams), few.size - 1)
+    return np.equal(few[places], grams)
 
 
 def _all_listed(said: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

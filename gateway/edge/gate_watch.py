@@ -33,7 +33,8 @@ class GateOrders:
 
 
 class GateWatch:
-    """One backend's. ``reports``: whether this process is the one that opens incidents of it."""
+    """One backend's. ``reports``: whether this process is the one that tells failures and opens
+    incidents."""
 
     def __init__(
         self,
@@ -53,8 +54,7 @@ class GateWatch:
         self._reports = reports
         self._failing: frozenset[tuple[str, str, str]] = frozenset()
         self._first: gate.Legs | None = None  # counts when these processes were first seen
-        self._engine = ""
-        self._asked: float | None = None
+        self._asked = ("", 0.0)  # which processes, and when
         self._transfer: gate.Finding | None = None
         self.found = gate.Report((), None, orders.headroom)
 
@@ -87,19 +87,17 @@ class GateWatch:
         if not gate.disaggregated(snapshot):
             self._transfer = None
             return
-        now = self._clock()
-        fresh = engine == self._engine and self._asked is not None
-        if fresh and self._asked is not None and now - self._asked < BOOKS_EVERY:
+        now, (before, asked) = self._clock(), self._asked
+        if engine == before and now - asked < BOOKS_EVERY:
             return
-        self._asked = now
+        self._asked = engine, now
         books = await read_books(snapshot, self._prober)
         if books is None:
-            self._transfer = gate.transfer_finding(None)
+            self._first, self._transfer = None, gate.transfer_finding(None)
             return
         first = self._first
-        if first is None or engine != self._engine or not gate.continues(first, books):
+        if first is None or engine != before or not gate.continues(first, books):
             self._first = first = books
-            self._engine = engine
         pools = sum(
             fact.pool_tokens or 0
             for seen in snapshot.workers.values()
@@ -116,14 +114,14 @@ class GateWatch:
         )
         new = failing - self._failing
         self._failing = failing
-        if not new:
+        if not new or not self._reports:
             return
         failures = [one for one in self.found.findings if one.level is Level.FAIL]
         for one in failures:
             log.warning(
                 "backend %s: gate: %s %s: %s", self._backend.name, one.check, one.worker, one.text
             )
-        if self._reports and self._orders.action is not None:
+        if self._orders.action is not None:
             self._actions.report(self._finding(failures, self._orders.action), self._backend)
 
     @staticmethod

@@ -37,7 +37,8 @@ class CannotRun(Exception):
 class Plan:
     """What to send. Lengths in tokens, ``idle`` in seconds; ``seed`` is secret, one a run.
 
-    ``quick``: the limit, one token over and the salt alone, once.
+    ``quick``: the limit, one token over and the salt alone, once. ``aborts``: a request may be
+    cancelled, which can corrupt others on some prefill/decode engines.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Plan:
     whole_pool: bool = False
     idle: float = 5.0
     quick: bool = False
+    aborts: bool = True
 
 
 class ProbeRun:
@@ -97,7 +99,7 @@ class ProbeRun:
         for length in self._lengths():
             await self._boundary(length)
         if not plan.quick:
-            for delay in probe.abort_delays(plan.pairs):
+            for delay in probe.abort_delays(plan.pairs if plan.aborts else 0):
                 await self._abort(delay)
             for _ in range(plan.pairs):
                 await self._together()

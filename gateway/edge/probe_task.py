@@ -17,6 +17,7 @@ from typing import Any
 from gateway.core import probe, probe_schedule
 from gateway.core.probe import Check, Report
 from gateway.core.probe_schedule import Due, Present, Ran, Result, Schedule
+from gateway.core.quarantine import State
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.counting import LocalCounters
@@ -26,7 +27,6 @@ from gateway.edge.probing import Prober
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import unless
 from gateway.engines.base import Engine
-from gateway.tokens.assets import AssetError
 from gateway.types import Action, CheckResult, Evidence, Finding, Verdict
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,11 @@ class ProbeTask:
         if due is None:
             return
         began, engine = self._clock(), self._backend.digest
-        report = await self._report(due)
+        try:
+            report = await self._report(due)
+        except Exception as error:  # a bug: the next probe is due all the same
+            reason = f"it failed: {type(error).__name__}"
+            report = Report((Check("run", Verdict.UNVERIFIABLE, reason, needed=True),))
         result = Result.BROKEN_OFF if report is None else probe_schedule.result_of(report)
         answers = report.clean_answers if report is not None else 0
         if report is not None and result is Result.FAULT:
@@ -127,12 +131,9 @@ class ProbeTask:
             whole_pool=not due.quick,
             idle=self._orders.idle,
             quick=due.quick,
+            aborts=self._orders.cancels or backend.standing.state is State.QUARANTINED,
         )
-        try:
-            measure = await self._measure(engine, model)
-        except (AssetError, OSError, ValueError) as error:
-            reason = f"its tokenizer cannot be loaded: {type(error).__name__}"
-            return Report((Check("run", Verdict.UNVERIFIABLE, reason, needed=True),))
+        measure = await self._measure(engine, model)
         checks: list[Check] = []
         run = ProbeRun(
             plan, backend.wiring.url, engine, self._prober, measure, checks.append, self._may_go_on

@@ -107,13 +107,13 @@ async def test_a_leaky_backend_stays_quarantined(fault, timing):
 
 
 async def test_the_writer_that_outlives_its_request_keeps_a_backend_out():
-    sizes = {"context": 1024, "decode_pool": 576, "prefill_pool": 4096, "prefix_cache": False}
+    sizes = {"context": 1024, "decode_pool": 576, "prefill_pool": 1152, "prefix_cache": False}
     timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
     sim = replace(SIZES, faults=Faults.named(["early_free"]), timing=timing, **sizes)
     probe = {"release": RELEASE, "rounds": 2}
     async with running(sim) as engine, site(engine.url, probe) as here:
         here.convict()
-        await here.until(lambda: here.runs("fault") >= 1, 60)
+        await here.until(lambda: here.runs("fault") >= 1, 120)
         assert here.backend.standing.state is State.QUARANTINED
 
 
