@@ -147,9 +147,8 @@ def _as_json(report: Report) -> dict[str, object]:
 
 
 def _case(check: Check) -> junit.Case:
-    bad = check.verdict in (Verdict.LEAK, Verdict.MISMATCH)
     # What had to be checked and could not be is no pass, and CI shows a skip as harmless.
-    failed = bad or (check.needed and check.verdict is Verdict.UNVERIFIABLE)
+    failed = check.at_fault or check.missing
     passed = check.verdict is Verdict.OK
     return junit.Case(
         _name(check),

@@ -67,6 +67,16 @@ class Check:
     answered: bool = False
     taken: bool = False
 
+    @property
+    def at_fault(self) -> bool:
+        """Whether it found a leak or a wrong boundary."""
+        return self.verdict in (Verdict.LEAK, Verdict.MISMATCH)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it had to be made and could not be."""
+        return self.needed and self.verdict is Verdict.UNVERIFIABLE
+
 
 @dataclass(frozen=True, slots=True)
 class Detection:
@@ -88,9 +98,9 @@ class Report:
     @property
     def exit(self) -> Exit:
         """A fault weighs more than what could not run: it is certain."""
-        if any(check.verdict in (Verdict.LEAK, Verdict.MISMATCH) for check in self.checks):
+        if any(check.at_fault for check in self.checks):
             return Exit.FAULT
-        missing = any(c.needed and c.verdict is Verdict.UNVERIFIABLE for c in self.checks)
+        missing = any(check.missing for check in self.checks)
         return Exit.COULD_NOT_RUN if missing or not self.checks else Exit.CLEAN
 
     @property

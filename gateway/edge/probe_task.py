@@ -171,7 +171,8 @@ class ProbeTask:
         metrics.probe_clean_answers.labels(name).set(self._backend.past.probed.answers)
         if result in (Result.CLEAN, Result.FAULT):
             metrics.probe_last.labels(name).set(datetime.now(UTC).timestamp())
-        bad = [f"{c.check}: {c.text}" for c in report.checks if _bad(c)] if report else []
+        checks = report.checks if report is not None else ()
+        told = [f"{one.check}: {one.text}" for one in checks if one.at_fault or one.missing]
         log.log(
             logging.INFO if result in (Result.CLEAN, Result.BROKEN_OFF) else logging.WARNING,
             "backend %s: %s probe (%s) %s after %.1f s%s",
@@ -180,7 +181,7 @@ class ProbeTask:
             due.occasion,
             result.replace("_", " "),
             seconds,
-            f": {'; '.join(bad)}" if bad else "",
+            f": {'; '.join(told)}" if told else "",
         )
 
     def _release(self) -> None:
@@ -224,7 +225,7 @@ def _finding(report: Report, action: Action) -> Finding:
     """The fault that says most. Foreign words are certain and no tenant brings them about; an
     answer over the limit is strong; a wrong count or refusal is no leak by itself.
     """
-    bad = [check for check in report.checks if _bad(check)]
+    bad = [check for check in report.checks if check.at_fault]
     leaks = [check for check in bad if check.verdict is Verdict.LEAK]
     answered = [check for check in bad if check.taken]
     worst = (leaks or answered or bad)[0]
@@ -239,7 +240,3 @@ def _finding(report: Report, action: Action) -> Finding:
     )
     numbers: dict[str, int | float | str] = {"faults": len(bad), "checks": len(report.checks)}
     return Finding(result, evidence, action, numbers=numbers | {"fault": worst.text})
-
-
-def _bad(check: Check) -> bool:
-    return check.verdict in (Verdict.LEAK, Verdict.MISMATCH)

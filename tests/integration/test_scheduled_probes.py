@@ -13,7 +13,7 @@ import pytest
 from gateway.app import App
 from gateway.core.lexicon import lexicon
 from gateway.core.quarantine import Clue, State
-from gateway.edge import gate_watch
+from gateway.edge import gate_watch, probe_task
 from gateway.simulate import INSTANT, Faults, Habits, SimulateSettings, Timing, running
 from gateway.types import Evidence
 from integration.conftest import settings_for
@@ -243,6 +243,21 @@ async def test_it_gives_way_to_traffic_that_comes():
             assert here.history.last == "broken_off"
 
 
+@pytest.mark.parametrize("on_disconnect", ["cancel", "drain"])
+async def test_it_is_cancelled_only_where_that_can_corrupt_nobody(on_disconnect):
+    timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
+    more = {"on_disconnect": on_disconnect}
+    async with running(replace(SIZES, timing=timing)) as engine:
+        async with site(engine.url, {"when": ["start"], "retry": "10m"}, more=more) as here:
+            await here.until(lambda: engine.service.driver.running)
+            here.backend.in_flight += 1
+            await here.until(lambda: here.runs("broken_off") == 1)
+            await here.until(lambda: engine.idle)
+            here.backend.in_flight -= 1
+            stages = {truth.stage for truth in engine.truths.values()}
+    assert stages == {"aborted" if on_disconnect == "cancel" else "finished"}
+
+
 async def test_a_probe_that_cannot_run_is_no_verdict():
     sim = replace(SIZES, context=96, prefill_pool=96, decode_pool=1024, page_size=16)
     async with running(sim) as engine, site(engine.url, {"canary": True}) as here:
@@ -328,6 +343,20 @@ async def test_tokens_that_were_never_sent_are_found_while_it_serves(monkeypatch
                 for one in here.backend.gate().findings
             )
         )
+
+
+async def test_a_bug_in_a_probe_is_told_and_not_its_end(monkeypatch, caplog):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    async with running(SIZES) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(probe_task, "local_measure", broken)
+            async with site(engine.url, {"canary": True}) as here:
+                await here.until(lambda: here.runs("could_not_run") >= 1)
+                assert "it failed: ZeroDivisionError" in caplog.text
+                patch.undo()
+                await here.until(lambda: not here.backend.held)
 
 
 # --- privacy -----------------------------------------------------------------------------------
