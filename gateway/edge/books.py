@@ -14,9 +14,10 @@ LEGS = (Role.PREFILL, Role.DECODE)
 
 
 async def read_books(snapshot: Snapshot, prober: Prober) -> Mapping[Role, Books] | None:
-    """The sums of each leg's workers; None where one of them does not tell.
+    """The sums of each leg's workers; None where one of them does not tell: half a leg's counts
+    would make the other leg look wrong.
 
-    Half a leg's counts would make the other leg look wrong.
+    Decode is asked first: what it counted by then, prefill had counted before.
     """
     roles = {
         worker: {fact.role for fact in seen.facts} & set(LEGS)
@@ -24,11 +25,16 @@ async def read_books(snapshot: Snapshot, prober: Prober) -> Mapping[Role, Books]
     }
     if not all(roles.values()) or set().union(*roles.values()) != set(LEGS):
         return None
-    pages = await asyncio.gather(*(prober.ask(worker, (sglang_books.PROBE,)) for worker in roles))
-    found: dict[Role, list[Books | None]] = {role: [] for role in LEGS}
-    for page, here in zip(pages, roles.values(), strict=True):
-        for role in here:
-            found[role].append(sglang_books.books(page, role, alone=len(here) == 1))
+    found: dict[Role, list[Books | None]] = {}
+    for role in (Role.DECODE, Role.PREFILL):
+        here = [worker for worker, its in roles.items() if role in its]
+        pages = await asyncio.gather(
+            *(prober.ask(worker, (sglang_books.PROBE,)) for worker in here)
+        )
+        found[role] = [
+            sglang_books.books(page, role, alone=len(roles[worker]) == 1)
+            for worker, page in zip(here, pages, strict=True)
+        ]
     sums = {role: _sum(each) for role, each in found.items()}
     return {role: leg for role, leg in sums.items() if leg} if all(sums.values()) else None
 
