@@ -191,7 +191,7 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
     return {
         "state": str(standing.state),
         "reason": standing.reason,
-        "for_s": round(now - standing.since, 1) if standing.reason else None,
+        "for_s": round(now - standing.since, 1) if standing.since else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
     }

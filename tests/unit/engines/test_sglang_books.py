@@ -21,7 +21,7 @@ def series(leg: str | None, tokens: float, requests: float, *, stream: str = "fa
     ]
 
 
-def test_a_legs_own_page():
+def test_a_legs_own_page():  # series as SGLang 0.5.23 wrote them, but for the leg
     told = page(*series("prefill", 1396.0, 20.0), *series("prefill", 70.0, 7.0, stream="true"))
     assert books(told, Role.PREFILL, alone=True) == Books(27, 1466)
     assert books(told, Role.DECODE, alone=True) is None  # another leg answers there
