@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.core import probe, probe_schedule
-from gateway.core.probe import Check, Report
+from gateway.core.probe import Check, Exit, Report
 from gateway.core.probe_schedule import Due, Present, Ran, Result, Schedule
 from gateway.core.quarantine import State
 from gateway.edge.actions import Actions
@@ -113,7 +113,7 @@ class ProbeTask:
         return self._backend.load + self._backend.load_elsewhere
 
     async def _report(self, due: Due) -> Report | None:
-        """What a probe found; None where it gave way to traffic."""
+        """What a probe found; None where it gave way to traffic before it found anything."""
         backend = self._backend
         engine, model = backend.discovery.engine, self._model()
         snapshot = backend.discovery.snapshot
@@ -143,7 +143,10 @@ class ProbeTask:
         else:
             await run.run()
             whole = True
-        return Report(tuple(checks), limit) if whole and not run.gave_way else None
+        report = Report(tuple(checks), limit)
+        # What was found before it gave way is none the less so.
+        finished = whole and not run.gave_way
+        return report if finished or report.exit is Exit.FAULT else None
 
     async def _measure(self, engine: Engine, model: str) -> Measure:
         if self._counters is None:

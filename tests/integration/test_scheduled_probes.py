@@ -243,6 +243,21 @@ async def test_it_gives_way_to_traffic_that_comes():
             assert here.history.last == "broken_off"
 
 
+async def test_what_it_found_before_it_gave_way_counts():
+    timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
+    sim = replace(SIZES, timing=timing, faults=Faults.named(["to_finish"]))
+    async with running(sim) as engine:
+        async with site(engine.url, {"when": ["start"], "retry": "10m"}) as here:
+            await here.until(
+                lambda: any(truth.prompt_tokens > 1017 for truth in engine.truths.values())
+            )
+            await here.until(lambda: engine.service.driver.running)  # the check of the salt
+            here.backend.in_flight += 1
+            await here.until(lambda: here.history.last is not None)
+            assert here.history.last == "fault"
+            assert len(here.app.recorder.incidents) == 1
+
+
 @pytest.mark.parametrize("on_disconnect", ["cancel", "drain"])
 async def test_it_is_cancelled_only_where_that_can_corrupt_nobody(on_disconnect):
     timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
