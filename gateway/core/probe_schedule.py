@@ -126,9 +126,9 @@ def result_of(report: Report) -> Result:
     }[report.exit]
 
 
-def held(schedule: Schedule | None, history: History, engine: str) -> bool:
+def held(schedule: Schedule, history: History, engine: str) -> bool:
     """Whether a canary must still wait: these very processes were not found clean."""
-    return schedule is not None and schedule.canary and (not engine or history.cleared != engine)
+    return schedule.canary and (not engine or history.cleared != engine)
 
 
 def due(schedule: Schedule, history: History, now: float, present: Present) -> Due | None:
@@ -187,16 +187,12 @@ def after(history: History, ran: Ran, occasion: Occasion, now: float, present: P
         return replace(
             noted, engine=ran.engine, cleared=cleared, streak=0, answers=0, unclean=unclean
         )
-    noted = replace(noted, engine=ran.engine, unclean=0)
+    goes_on = history.engine == ran.engine and history.case == present.since
+    streak, answers = (history.streak, history.answers) if goes_on else (0, 0)
+    noted = replace(noted, engine=ran.engine, unclean=0, streak=streak, answers=answers)
     if ran.quick:
         return noted
-    goes_on = history.streak and history.engine == ran.engine and history.case == present.since
-    return replace(
-        noted,
-        cleared=ran.engine,
-        streak=history.streak + 1 if goes_on else 1,
-        answers=history.answers + ran.answers if goes_on else ran.answers,
-    )
+    return replace(noted, cleared=ran.engine, streak=streak + 1, answers=answers + ran.answers)
 
 
 def vouched(history: History, engine: str) -> History:

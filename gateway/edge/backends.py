@@ -150,7 +150,7 @@ class Backend:
     def held(self) -> bool:
         """Whether it is a canary whose present processes no probe has found clean."""
         probes = self.wiring.probes
-        return probes is not None and probes.canary and held(probes, self.past.probed, self.digest)
+        return probes is not None and held(probes, self.past.probed, self.digest)
 
     @property
     def digest(self) -> str:
