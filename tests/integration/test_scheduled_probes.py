@@ -110,10 +110,12 @@ async def test_the_writer_that_outlives_its_request_keeps_a_backend_out():
     sizes = {"context": 1024, "decode_pool": 576, "prefill_pool": 1152, "prefix_cache": False}
     timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
     sim = replace(SIZES, faults=Faults.named(["early_free"]), timing=timing, **sizes)
-    probe = {"release": RELEASE, "rounds": 2}
+    probe = {"release": RELEASE}
     async with running(sim) as engine, site(engine.url, probe) as here:
         here.convict()
         await here.until(lambda: here.runs("fault") >= 1, 120)
+        found = here.app.recorder.incidents.matching({})[0]["finding"]
+        assert (found["reason"], found["verdict"]) == ("abort", "leak")
         assert here.backend.standing.state is State.QUARANTINED
 
 
