@@ -25,6 +25,7 @@ CHECKS = (
     sentinel_check.CHECK,
     fingerprints.CHECK,
 )
+OWN_CHECKS = ("probe", "gate")  # of backends, not of answers
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 EXPORTS = ("exported", "failed", "dropped")
@@ -58,6 +59,7 @@ _TTFT = (
     60,
     300,
 )
+_PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
@@ -71,6 +73,7 @@ class Metrics:
         self._of_checks(make)
         self._of_limits(make)
         self._of_queues(make)
+        self._of_probes(make)
         self._of_processes(make)
         self._show_zeros()
         self.gen_ai = GenAi(make)
@@ -139,7 +142,8 @@ class Metrics:
         )
         self.standing = make.gauge(
             "poolgate_backend_standing",
-            "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
+            " its probe (nothing is sent)",
             "backend",
         )
         self.backend_state = make.gauge(
@@ -251,11 +255,44 @@ class Metrics:
             self.webhook.labels(result)
         for result in EXPORTS:
             self.spans.labels(result)
+        for check in OWN_CHECKS:
+            self.incidents.labels(check)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
+
+    def _of_probes(self, make: _Maker) -> None:
+        """What probes and the gate find of backends."""
+        self.probe_runs = make.counter(
+            "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
+        )
+        self.probe_seconds = make.histogram(
+            "poolgate_probe_seconds", "How long probes ran", _PROBE, "backend"
+        )
+        self.probe_last = make.gauge(
+            "poolgate_probe_last_timestamp_seconds",
+            "When the last probe that came to a verdict ended (Unix time)",
+            "backend",
+        )
+        self.probe_clean_answers = make.gauge(
+            "poolgate_probe_clean_answers",
+            "Clean answers of the clean full probes in a row, which count towards release",
+            "backend",
+        )
+        self.probe_releases = make.counter(
+            "poolgate_probe_releases",
+            "Quarantines and suspicions that clean probes ended",
+            "backend",
+        )
+        self.gate_findings = make.gauge(
+            "poolgate_gate_findings",
+            "Findings of the deploy gate's checks on the running backend",
+            "backend",
+            "check",
+            "level",
+        )
 
     def forget_limits(self) -> None:
         """Drop the gauges that describe backends and workers, before they are set anew."""
@@ -271,6 +308,7 @@ class Metrics:
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,
+            self.gate_findings,
         ):
             gauge.clear()
 
