@@ -70,10 +70,12 @@ async def pass_whole(passage: Passage) -> web.Response:
             await passage.inspection.first_byte(passage.since_sent)
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
+    passage.inspection.failed(answer.status, reader.failure)
     if passage.inspection.alarmed:
         parts.append(await passage.inspection.hear())
     body = b"".join(parts)
     if answer.status < 300:  # what an engine says of a redirect is not an answer
+        passage.inspection.identified(reader.new_ids)
         if passage.is_legible:
             await passage.inspection.hear_body(body)
         await passage.inspection.at_end(reader.result())
@@ -97,11 +99,12 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     try:
         async for chunk in _with_first(first, chunks):
             held += await _heard(passage, reader.receive(chunk))
-            passage.inspection.identified(reader.response_id)
+            _told(passage)
             if held and not passage.inspection.holds(reader):
                 await outlet.write(held)
                 held = b""
         held += await _heard(passage, reader.end())
+        _told(passage)
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
@@ -156,6 +159,12 @@ async def _heard(passage: Passage, events: bytes) -> bytes:
     if events and passage.is_legible:
         await passage.inspection.hear_events(events)
     return events
+
+
+def _told(passage: Passage) -> None:
+    """What the last bytes told of the answer as a whole, before they go out."""
+    passage.inspection.identified(passage.reader.new_ids)
+    passage.inspection.failed(passage.answer.status, passage.reader.failure)
 
 
 def _require_whole(reader: AnswerReader) -> None:
