@@ -18,7 +18,7 @@ from gateway.simulate.pages import FreeOrder
 from gateway.simulate.text import Habits
 
 POOL = 24_576
-LESSONS = 40
+LESSONS = 60
 EDGES = (1, 40, 83, 112, 140, 175, 250, 1_000_000)  # bytes of the longest run
 FORTY_TOKENS = 157  # bytes that 40 of qwen3's tokens are, as in docs/fingerprints.md
 TEXT_CHECKS: dict[str, Any] = {
