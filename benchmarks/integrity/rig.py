@@ -127,6 +127,13 @@ class Rig:
             found: list[dict[str, Any]] = await reply.json()
             return found
 
+    async def checked(self, check: str, verdict: str) -> int:
+        """How many answers got a verdict, by the gateway's own counter."""
+        series = f'poolgate_checks_total{{check="{check}",verdict="{verdict}"}} '
+        async with self._http.get(self._admin + "/metrics") as reply:
+            lines = (await reply.text()).splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(series))
+
     async def ready(self, process: asyncio.subprocess.Process) -> None:
         """Wait until the gateway knows the engine. Raises TimeoutError, GatewayGone."""
         async with asyncio.timeout(PATIENCE):
