@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from itertools import pairwise
@@ -13,6 +14,7 @@ from benchmarks.integrity.boundary import CHARS_A_TOKEN
 from benchmarks.integrity.detection import normal
 from benchmarks.integrity.rig import OFF, SECRET, TENANTS, Reply, Rig, Texts, rig, side_by_side
 from benchmarks.integrity.stats import share
+from gateway.core.latency import PrefillModel, judge_ttft
 from gateway.core.lexicon import lexicon
 from gateway.core.sentinel import Sentinels
 from gateway.edge.sentinels import PREAMBLE
@@ -80,6 +82,8 @@ async def _latency(
             over.append(first)
             fitting += others
         truths = await live.truths()
+        await asyncio.sleep(2)  # the last records are being written
+        timed = [one for one in live.records() if one["request_id"] in truths]
     true = [truths[reply.request_id] for reply in over]
     leaks = [reply for reply, truth in zip(over, true, strict=True) if truth.leaked]
     return {
@@ -88,10 +92,25 @@ async def _latency(
         "longest": max(truth.prompt_tokens for truth in true),
         "leaks_held": share(sum(reply.before_first_byte for reply in leaks), len(leaks)),
         "over_pool_held": share(sum(reply.before_first_byte for reply in over), len(over)),
+        "leaks_possible": _by_clean_answers(timed, {reply.request_id for reply in leaks}, truths),
         "fitting_held": share(sum(reply.withheld for reply in fitting), len(fitting)),
         "lessons": LESSONS,
         "pace": pace,
     }
+
+
+def _by_clean_answers(
+    timed: list[dict[str, Any]], leaks: set[str], truths: Mapping[str, Truth]
+) -> dict[str, Any]:
+    """What a model would have held of the same leaks that learns from clean answers alone."""
+    model, found = PrefillModel(), 0
+    for one in timed:
+        tokens, ttft = truths[one["request_id"]].prompt_tokens, one["ttft_s"]
+        if tokens < POOL - 7:
+            model = model.learned(tokens, ttft)
+        elif one["request_id"] in leaks:
+            found += judge_ttft(model, tokens, ttft).suspect
+    return share(found, len(leaks))
 
 
 async def _fits(live: Rig, texts: Texts, low: float, high: float) -> Reply:

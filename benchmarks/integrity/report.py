@@ -90,6 +90,10 @@ def _latency(found: Found) -> str:
         [
             ("that leaked", _count(found["leaks_held"])),
             (
+                "by a model that learnt from clean answers alone, on the same times",
+                _count(found["leaks_possible"]),
+            ),
+            (
                 f"of all {found['over_pool']} prompts over the pool ({found['shortest']:,} to "
                 f"{found['longest']:,} tokens)",
                 _count(found["over_pool_held"]),
