@@ -131,6 +131,20 @@ class Backend:
         known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
         return known.tokens if isinstance(known, Known) else None
 
+    def refused(self, status: int, body: bytes) -> None:
+        """The engine failed a prompt that was admitted: if for its length, learn its limit.
+
+        ``body`` is an answer or an event of a stream. Only error objects in it are read.
+        """
+        engine = self.discovery.engine
+        stated = engine.stated_limit(status, body) if engine is not None else None
+        if stated is None:
+            return
+        if stated.max_prompt_tokens is not None:
+            self.discovery.learned_limit(stated.max_prompt_tokens)
+        else:
+            self.discovery.ask_soon()
+
     def _notice(self, snapshot: Snapshot) -> None:
         """What was learnt of processes that are no more says nothing of those there are."""
         processes = incarnations(snapshot)
