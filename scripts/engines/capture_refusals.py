@@ -16,11 +16,13 @@ import contextlib
 import http.client
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 MODEL = "tiny"
 WORD = " apple"  # one token
+ERROR = re.compile(r'"error": ?\{')
 OFFSETS = (-1, 0, 1, 64)
 MAXIMA = (1, 64, None)  # of output tokens
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
@@ -57,6 +59,8 @@ def shortest(server: str, path: str) -> int:
     if status != 200:
         raise SystemExit(f"{path}: {status} {body}")
     usage = json.loads(body)["usage"]
+    if path == MESSAGES:  # SGLang and llama.cpp leave the cached ones out of input_tokens
+        return usage["input_tokens"] + (usage.get("cache_read_input_tokens") or 0)
     return usage.get("prompt_tokens", usage.get("input_tokens"))
 
 
@@ -64,11 +68,12 @@ def record(server: str, limit: int) -> list[dict[str, Any]]:
     found = []
     for path in MAXIMUM:
         base = shortest(server, path)
-        for offset, maximum, stream in itertools.product(OFFSETS, MAXIMA, (False, True)):
+        maxima = MAXIMA[: 2 if path == MESSAGES else 3]  # messages must have one
+        for offset, maximum, stream in itertools.product(OFFSETS, maxima, (False, True)):
             body = request(path, limit + offset - base, maximum, stream=stream)
             status, answer = post(server, path, body)
             one = {"path": path, "offset": offset, "maximum": maximum, "stream": stream}
-            error = status != 200 or '"error":{' in answer
+            error = status != 200 or ERROR.search(answer)
             found.append({**one, "status": status, "body": answer if error else None})
     return found
 

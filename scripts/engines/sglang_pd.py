@@ -23,6 +23,7 @@ COMMON = (
     *("--skip-server-warmup", "--enable-cache-report", "--enable-metrics"),
     *("--max-running-requests", "8", "--sleep-on-idle"),
     *("--disaggregation-transfer-backend", "mooncake_tcp"),
+    *("--page-size", "1"),  # larger pages are allocated by a Triton kernel
 )
 # Its default keeps retracted requests' KV in pinned memory, which needs CUDA.
 DECODE = ("--disaggregation-decode-retraction-backup", "cpu_tensor")
@@ -37,8 +38,8 @@ def worker(
 ) -> subprocess.Popen[bytes]:
     return start(
         *("sglang.launch_server", "--model-path", str(asked.model), "--port", str(port), *COMMON),
-        *("--context-length", str(asked.context), "--page-size", str(asked.page_size)),
-        *("--disaggregation-mode", mode, "--disaggregation-bootstrap-port", str(bootstrap)),
+        *("--context-length", str(asked.context), "--disaggregation-mode", mode),
+        *("--disaggregation-bootstrap-port", str(bootstrap)),
         *("--max-total-tokens", str(tokens), *(DECODE if mode == "decode" else ())),
     )
 
@@ -65,7 +66,6 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True, help="the router's")
     parser.add_argument("--context", type=int, required=True)
-    parser.add_argument("--page-size", type=int, default=1)
     parser.add_argument("--prefill-tokens", type=int, help="prefill's pool (context / 4)")
     parser.add_argument("--decode-tokens", type=int, help="decode's pool (context x 2)")
     asked = parser.parse_args()
