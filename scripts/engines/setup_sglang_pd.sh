@@ -24,7 +24,10 @@ pip_install sglang_pd --no-deps "sglang==$VERSION" gguf==0.19.0 orjson==3.13.0 i
   mooncake-transfer-engine-non-cuda==0.3.13.post1 sglang-router==0.3.2
 cp "$HERE/sglang_stubs.py" "$SITE/"
 printf '%s\nimport sglang_stubs\n' "$(site_packages vllm)" >"$SITE/vllm_environment.pth"
-run "$ENGINES/sglang_pd/bin/python" -c 'import mooncake.engine, sglang_router'
+if ! run "$ENGINES/sglang_pd/bin/python" -c 'import mooncake.engine, sglang_router'; then
+  say "is libibverbs.so.1 there? Debian: apt-get install libibverbs1"
+  exit 1
+fi
 run env SGLANG_USE_CPU_ENGINE=1 HF_HUB_OFFLINE=1 "$ENGINES/sglang_pd/bin/python" -c \
   'import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler'
 

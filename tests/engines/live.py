@@ -28,6 +28,7 @@ MODEL = "tiny"
 TOKENIZER = "qwen3"  # the tiny model's
 CONTEXT = 1024
 STOP_SECONDS = 30
+START_SECONDS = "600"  # on a busy machine three processes take minutes
 # Where the gateway asks an engine to count a prompt that it does not render itself.
 ORACLES = re.compile(rb"POST \S*(?:/tokenize|/input_tokens|/count_tokens) HTTP/1.1\r\n")
 REFRESH = "1h"  # discovery asks once, so that what the tap sees later is the client's doing
@@ -72,7 +73,10 @@ def running(recipe: Recipe) -> Iterator[Engine]:
     """Start an engine, wait until it answers, stop it with all its processes."""
     command = [sys.executable, str(RUN_ENGINE), recipe.engine, "--context", str(CONTEXT)]
     process = subprocess.Popen(
-        ["nice", *command, *recipe.flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ["nice", *command, "--timeout", START_SECONDS, *recipe.flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stderr is not None
