@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.core import quarantine
+from gateway.core.probe_schedule import History
 from gateway.core.quarantine import Clue, Rules, Standing, State
 
 log = logging.getLogger(__name__)
@@ -21,17 +22,21 @@ log = logging.getLogger(__name__)
 class Past:
     """What is known of a backend whatever becomes of its configuration.
 
-    ``echoes``: dialects in whose answers it gave our request id back. ``proofs``: reports of
-    cached tokens that could have been false and were not. Both are of the present process.
+    ``echoes``: dialects in whose answers it gave our request id back. ``steady``: those in whose
+    streams it kept to one id. ``proofs``: reports of cached tokens that could have been false and
+    were not. All are of the present process. ``probed``: what our own probes of it came to.
     """
 
     standing: Standing = field(default_factory=Standing)
     echoes: set[str] = field(default_factory=set)
+    steady: set[str] = field(default_factory=set)
     proofs: int = 0
+    probed: History = field(default_factory=History)
 
     def forget_process(self) -> None:
         """The engine is another process: what it does is to be learnt anew."""
         self.echoes.clear()
+        self.steady.clear()
         self.proofs = 0
 
 

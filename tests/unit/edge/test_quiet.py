@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from gateway.edge import logs
-from gateway.edge.logs import BURST, PERIOD, JsonLines, Quiet, TextLines
+from gateway.edge import quiet as limits
+from gateway.edge.logs import JsonLines, TextLines
+from gateway.edge.quiet import BURST, PERIOD, Quiet
 
 
 def record(message: str = "request %s failed", *values: object, at: float = 0.0, name: str = "x"):
@@ -44,9 +45,9 @@ def test_incidents_are_all_told() -> None:
 
 def test_lines_without_a_template_take_no_memory() -> None:
     quiet = Quiet()
-    for number in range(3 * logs.MOST_KINDS):
+    for number in range(3 * limits.MOST_KINDS):
         quiet.filter(record(f"line {number}"))
-    assert len(quiet._kinds) <= logs.MOST_KINDS
+    assert len(quiet._kinds) <= limits.MOST_KINDS
 
 
 @pytest.mark.parametrize(
