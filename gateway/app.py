@@ -14,6 +14,7 @@ from gateway.build import Builder, Generation, Lasting
 from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
+from gateway.edge.clock import wall_clock
 from gateway.edge.configured import quarantine_rules
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
@@ -52,7 +53,7 @@ class App:
         secret = secret or secrets.token_bytes(32)
         incidents = Incidents(self.metrics, secret, self._clock)
         self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
-        self._standings = Standings(self._clock)
+        self._standings = Standings(wall_clock)
         self._lasting = Lasting(
             clock=self._clock,
             secret=secret,

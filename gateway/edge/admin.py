@@ -131,7 +131,7 @@ class Admin:
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
-            "standing": _standing(backend, self._clock()),
+            "standing": _standing(backend, self._standings.now()),
             "in_flight": backend.in_flight,
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),

@@ -21,6 +21,7 @@ from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
 from gateway.core.quarantine import Standing, State
 from gateway.edge.calibration import Calibrator
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
 from gateway.edge.queueing import Queue
@@ -80,7 +81,7 @@ class Backend:
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
         self.calibrator = calibrator  # None where no local tokenizer counts
-        self._standings = standings or Standings(clock)
+        self._standings = standings or Standings(wall_clock)
         self.past: Past = self._standings.past(wiring.name, wiring.url)
         self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)

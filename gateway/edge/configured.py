@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway.core import capacity, media, quarantine
@@ -11,6 +10,7 @@ from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
@@ -110,13 +110,8 @@ def sentinel_desk(
         SentinelPolicy(action, check.place != "off", check.scan, check.constrained),
         threads,
         metrics,
-        _wall_clock,
+        wall_clock,
     )
-
-
-def _wall_clock() -> float:
-    """Seconds since 1970, on which processes agree that know nothing of each other."""
-    return datetime.now(UTC).timestamp()
 
 
 def _action(word: str) -> Action | None:

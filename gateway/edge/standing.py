@@ -1,18 +1,19 @@
 """Where backends stand, and what moves them. The rules are ``gateway.core.quarantine``'s.
 
-State is this process's. ``Standings`` applies pure transitions to one ``Standing`` a backend, in
-one place (``_move``): a store that several gateways share would be read and written there.
+State is this process's, and the request path reads nothing else. Where several gateways share a
+store, ``gateway.edge.replicas`` exchanges it: ``cases`` go out, and what was agreed comes in by
+``adopt``. Times are of the wall clock, on which processes agree.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.core import quarantine
-from gateway.core.quarantine import Clue, Rules, Standing, State
+from gateway.core.quarantine import Case, Clue, Place, Rules, Standing
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class Past:
     cached tokens that could have been false and were not. Both are of the present process.
     """
 
-    standing: Standing = field(default_factory=Standing)
+    case: Case = quarantine.NOTHING
     echoes: set[str] = field(default_factory=set)
     proofs: int = 0
 
@@ -49,13 +50,17 @@ class Member(Protocol):
 
 
 class Standings:
-    """The standing of every backend. ``configure`` at each (re)load."""
+    """The standing of every backend. ``configure`` at each (re)load.
+
+    ``clock`` gives seconds since 1970. ``changed`` is called at each change that began here.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.rules = Rules()
+        self.changed: Callable[[], None] = _nobody_else
         self._clock = clock
         self._members: Sequence[Member] = ()
-        self._pasts: dict[tuple[str, str], Past] = {}
+        self._pasts: dict[Place, Past] = {}
 
     def past(self, name: str, url: str) -> Past:
         """The backend's past, which a reload does not end."""
@@ -68,38 +73,80 @@ class Standings:
 
     def of(self, member: Member) -> Standing:
         """Where it stands now."""
-        return quarantine.at(member.past.standing, self._clock(), self.rules)
+        return quarantine.standing(member.past.case, self._clock(), self.rules)
 
     def report(self, member: Member, clue: Clue) -> Standing:
         """Hold a clue against it."""
-        room = quarantine.within_share(
-            member.name, self._peers(member), self._out(), self.rules.max_share
-        )
-        standing = quarantine.reported(member.past.standing, clue, self.rules, may_take_out=room)
-        return self._move(member, standing)
+        self._set(member, quarantine.reported(member.past.case, clue))
+        return self.of(member)
 
     def release(self, name: str, by: str) -> Member | None:
         """End a quarantine or suspicion; None where no backend has the name."""
         member = next((one for one in self._members if one.name == name), None)
         if member is not None:
-            self._move(member, quarantine.released(self._clock(), by))
+            self._set(member, quarantine.release(member.past.case, self._clock(), by))
         return member
 
     def now(self) -> float:
         """The time clues are told in."""
         return self._clock()
 
-    def _move(self, member: Member, standing: Standing) -> Standing:
-        if standing.state is not member.past.standing.state:
-            log.warning("backend %s is %s: %s", member.name, standing.state, standing.reason)
-        member.past.standing = standing
-        return standing
+    # --- what other gateways know -------------------------------------------------------------
 
-    def _out(self) -> set[str]:
-        return {one.name for one in self._members if self.of(one).state is State.QUARANTINED}
+    def cases(self) -> dict[Place, Case]:
+        """What is known here of each backend, but those of which nothing is."""
+        known = {place: past.case for place, past in self._pasts.items()}
+        return {place: case for place, case in known.items() if case != quarantine.NOTHING}
 
-    def _peers(self, member: Member) -> Mapping[str, set[str]]:
-        """The backends of each model it serves; of one that tells no models, all there are."""
+    def agreed(self, shared: Mapping[Place, Case]) -> dict[Place, Case]:
+        """What gateways know together, those out decided: ``gateway.core.quarantine.agreed``."""
+        return quarantine.agreed(shared, self.cases(), self._peers(), self._clock(), self.rules)
+
+    def adopt(self, agreed: Mapping[Place, Case], asked: Mapping[Place, Case]) -> None:
+        """Take over what was agreed of what was known here when it was ``asked``.
+
+        What was found since then stays; what was taken out here and not by agreement comes back.
+        """
+        cases = {}
+        for place, past in self._pasts.items():
+            before = asked.get(place, quarantine.NOTHING)
+            since = past.case if past.case.out != before.out else replace(past.case, out=None)
+            cases[place] = quarantine.merged(agreed.get(place, quarantine.NOTHING), since)
+        self._take(cases)
+
+    def forget_tenants(self) -> None:
+        """Tenants have other pseudonyms from now on."""
+        self._take({at: quarantine.of_unknown_tenants(one.case) for at, one in self._pasts.items()})
+
+    def _set(self, member: Member, case: Case) -> None:
+        """What was found or decided here: who it takes out, as far as is known here."""
+        place = self._places()[id(member.past)]
+        cases = self.cases() | {place: quarantine.pruned(case, self._clock(), self.rules)}
+        self._take(quarantine.agreed(cases, cases, self._peers(), self._clock(), self.rules))
+        self.changed()
+
+    def _take(self, cases: Mapping[Place, Case]) -> None:
+        now = self._clock()
+        for place, case in cases.items():
+            past = self._pasts.get(place)
+            if past is None or past.case == case:
+                continue
+            before = quarantine.standing(past.case, now, self.rules)
+            past.case = case
+            after = quarantine.standing(case, now, self.rules)
+            if after.state is not before.state:
+                log.warning("backend %s is %s: %s", place[0], after.state, after.reason)
+
+    def _peers(self) -> dict[Place, Mapping[str, set[str]]]:
+        """The backends of each model that each one serves."""
+        places = self._places()
+        return {places[id(one.past)]: self._peers_of(one) for one in self._members}
+
+    def _places(self) -> dict[int, Place]:
+        return {id(past): place for place, past in self._pasts.items()}
+
+    def _peers_of(self, member: Member) -> Mapping[str, set[str]]:
+        """Of one that tells no models, all there are."""
         told = [model for model in member.models() if member.serves(model)]
         if not told:
             return {"*": {one.name for one in self._members} | {member.name}}
@@ -107,3 +154,9 @@ class Standings:
             model: {one.name for one in self._members if one.serves(model)} | {member.name}
             for model in told
         }
+
+
+def _nobody_else() -> None:
+    """No other gateway is told."""
+
+
