@@ -17,10 +17,11 @@ from gateway.edge.admin import Admin
 from gateway.edge.clock import wall_clock
 from gateway.edge.configured import quarantine_rules
 from gateway.edge.handler import Handler
-from gateway.edge.incidents import Incidents
+from gateway.edge.incidents import Incidents, nobody_else
 from gateway.edge.metrics import Metrics
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.replicas.line import new_replica
 from gateway.edge.server import Place, Servers
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
@@ -51,7 +52,7 @@ class App:
         self._routes = routes
         # Keys of caches and salts that no configuration gives: random, so nobody can know them.
         secret = secret or secrets.token_bytes(32)
-        incidents = Incidents(self.metrics, secret, self._clock)
+        incidents = Incidents(self.metrics, secret, self._clock, new_replica())
         self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
         self._standings = Standings(wall_clock)
         self._lasting = Lasting(
@@ -79,7 +80,7 @@ class App:
         """
         self._generation = await Builder(self._lasting, None).build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
-        self._govern(self._generation)
+        await self._govern(self._generation)
         operators = Admin(
             self._handler, self.recorder, self.metrics, self._clock, self._standings
         ).application()
@@ -96,7 +97,9 @@ class App:
         new = await Builder(self._lasting, old).build(settings)
         self._generation = new
         self.handler.runtime = new.runtime
-        self._govern(new)
+        await self._govern(new)
+        if old.replicas is not None and old.replicas is not new.replicas:
+            await old.replicas.close()
         self._tasks.spawn(self._retire(old), "retire")
 
     async def drain(self) -> bool:
@@ -112,6 +115,8 @@ class App:
         await self._tasks.cancel()
         if self._generation is not None:
             await self._generation.close()
+            if self._generation.replicas is not None:
+                await self._generation.replicas.close()
             await self._generation.runtime.limiting.close()
         if self._access_log is not None:
             self._access_log.close()
@@ -146,11 +151,22 @@ class App:
         """Where operators go."""
         return f"http://{self.settings.admin.host}:{self.servers.admin_port}"
 
-    def _govern(self, generation: Generation) -> None:
-        """Incidents and standings follow this configuration from now on."""
+    async def _govern(self, generation: Generation) -> None:
+        """Incidents and standings follow this configuration from now on, and what others know."""
+        standings, incidents, replicas = (
+            self._standings,
+            self.recorder.incidents,
+            generation.replicas,
+        )
         rules = quarantine_rules(generation.settings.integrity.quarantine)
-        self._standings.configure(rules, generation.runtime.backends)
-        self.recorder.incidents.sink = generation.webhook
+        standings.configure(rules, generation.runtime.backends)
+        incidents.sink = generation.webhook
+        if incidents.key != generation.secret:
+            incidents.key = generation.secret
+            standings.forget_tenants()
+        standings.changed = incidents.changed = replicas.wake if replicas else nobody_else
+        if replicas is not None:
+            await replicas.start()
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""

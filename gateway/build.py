@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +18,7 @@ from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Cal
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    integrity_secret,
     media_rules,
     model_to_ask,
     sentinel_desk,
@@ -36,6 +37,10 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.replicas.incidents import SharedIncidents
+from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.rounds import Part, Replicas, Sharing
+from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
@@ -81,6 +86,8 @@ class Generation:
     discovering: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
+    secret: bytes = field(repr=False)
+    replicas: Replicas | None = None
 
     @property
     def busy(self) -> bool:
@@ -167,9 +174,37 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        secret = integrity_secret(settings.integrity, lasting.secret)
         return Generation(
-            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+            settings,
+            runtime,
+            upstream,
+            probing,
+            executors,
+            discovering,
+            webhook,
+            fingerprints,
+            secret,
+            self._replicas(settings, secret),
         )
+
+    def _replicas(self, settings: Settings, secret: bytes) -> Replicas | None:
+        """The one of now where a reload leaves it as it is. It is not started here."""
+        if not settings.shared_store.shared:
+            return None
+        sharing = Sharing(settings.shared_store, secret, settings.integrity.shared.every)
+        before = self._before.replicas if self._before else None
+        if before is not None and before.sharing == sharing:
+            return before
+        lasting, incidents = self._lasting, self._lasting.recorder.incidents
+
+        def parts(line: Line, group: Group) -> tuple[Part, ...]:
+            return (
+                SharedStandings(line, group, lasting.standings),
+                SharedIncidents(line, group, incidents),
+            )
+
+        return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""

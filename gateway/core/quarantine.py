@@ -195,7 +195,7 @@ def agreed(
         if case.out is None and (mark := _wanted(case, mine, now, rules)):
             wanted.append((mark, place))
     for mark, place in sorted(wanted):
-        out = {name for name, url in peers if (case := cases.get((name, url))) and case.out}
+        out = {at[0] for at in peers if cases.get(at, NOTHING).out is not None}
         if place not in peers:
             room = local.get(place, NOTHING).out is not None
         else:
@@ -219,7 +219,7 @@ def pruned(case: Case, now: float, rules: Rules) -> Case:
 
 
 def of_unknown_tenants(case: Case) -> Case:
-    """The case once tenants have other pseudonyms: its clues can no longer be told apart by them."""
+    """The case once tenants have other pseudonyms, by which its clues cannot be told apart."""
     return replace(case, clues=_kept(replace(clue, tenant="") for clue in case.clues))
 
 

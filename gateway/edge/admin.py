@@ -98,7 +98,7 @@ class Admin:
             "tenants": await live_use(
                 runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
             ),
-            "incidents": len(self._recorder.incidents),
+            "incidents": self._recorder.incidents.own,
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 

@@ -19,6 +19,7 @@ from gateway.core.fingerprint.shingles import KnownText, Scheme, entries_for
 from gateway.core.fingerprint.sprt import Suspicion
 from gateway.core.tenants import Tenant
 from gateway.edge.backends import Backend
+from gateway.edge.configured import integrity_secret
 from gateway.edge.counting import Threads
 from gateway.edge.metrics import Metrics
 from gateway.edge.tasks import Tasks
@@ -145,8 +146,7 @@ async def fingerprinting(
     check = integrity.fingerprints
     if check is None:
         return None
-    written = integrity.secret.get_secret_value().encode() if integrity.secret else None
-    secret = written or process_secret
+    secret = integrity_secret(integrity, process_secret)
     kept = before.memories if before is not None and before.memories.secret == secret else None
     memories = kept or Memories(secret, clock)
     public = await asyncio.to_thread(_public_text, check.public_text, memories.scheme)

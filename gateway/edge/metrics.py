@@ -90,6 +90,16 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
+        self.shared_up = make.gauge(
+            "poolgate_shared_state_up",
+            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
+        )
+        self.shared_exchanges = make.counter(
+            "poolgate_shared_exchanges", "Rounds of exchange with other gateways", "result"
+        )
+        self.shared_unreadable = make.counter(
+            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
+        )
         self.incidents_suppressed = make.counter(
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
@@ -189,6 +199,9 @@ class Metrics:
             self.sentinel_markers.labels(marker)
         for result in DELIVERIES:
             self.webhook.labels(result)
+        self.shared_up.set(True)
+        for result in ("whole", "failed"):
+            self.shared_exchanges.labels(result)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from gateway.core import quarantine
 from gateway.core.quarantine import Case, Clue, Place, Rules, Standing
+from gateway.edge.incidents import nobody_else
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Standings:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.rules = Rules()
-        self.changed: Callable[[], None] = _nobody_else
+        self.changed: Callable[[], None] = nobody_else
         self._clock = clock
         self._members: Sequence[Member] = ()
         self._pasts: dict[Place, Past] = {}
@@ -94,23 +95,24 @@ class Standings:
     # --- what other gateways know -------------------------------------------------------------
 
     def cases(self) -> dict[Place, Case]:
-        """What is known here of each backend, but those of which nothing is."""
-        known = {place: past.case for place, past in self._pasts.items()}
-        return {place: case for place, case in known.items() if case != quarantine.NOTHING}
+        """What is known here of each backend."""
+        return {place: past.case for place, past in self._pasts.items()}
 
     def agreed(self, shared: Mapping[Place, Case]) -> dict[Place, Case]:
         """What gateways know together, those out decided: ``gateway.core.quarantine.agreed``."""
-        return quarantine.agreed(shared, self.cases(), self._peers(), self._clock(), self.rules)
+        now, peers = self._clock(), self._peers()
+        cases = quarantine.agreed(shared, self.cases(), peers, now, self.rules)
+        return {place: case for place, case in cases.items() if case != quarantine.NOTHING}
 
-    def adopt(self, agreed: Mapping[Place, Case], asked: Mapping[Place, Case]) -> None:
-        """Take over what was agreed of what was known here when it was ``asked``.
+    def adopt(self, agreed: Mapping[Place, Case], known: Mapping[Place, Case]) -> None:
+        """Take over what was agreed when this was ``known`` here.
 
         What was found since then stays; what was taken out here and not by agreement comes back.
         """
         cases = {}
-        for place, past in self._pasts.items():
-            before = asked.get(place, quarantine.NOTHING)
-            since = past.case if past.case.out != before.out else replace(past.case, out=None)
+        for place, case in known.items():
+            now = self._pasts[place].case
+            since = now if now.out != case.out else replace(now, out=None)
             cases[place] = quarantine.merged(agreed.get(place, quarantine.NOTHING), since)
         self._take(cases)
 
@@ -154,9 +156,3 @@ class Standings:
             model: {one.name for one in self._members if one.serves(model)} | {member.name}
             for model in told
         }
-
-
-def _nobody_else() -> None:
-    """No other gateway is told."""
-
-

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings import store
 from gateway.settings.fields import (
     Address,
     ApiKey,
@@ -41,6 +42,7 @@ from gateway.settings.integrity import (
     CompletenessCheck,
     Quarantine,
     SentinelCheck,
+    Shared,
     Webhook,
 )
 from gateway.settings.media import Media
@@ -270,14 +272,18 @@ class Integrity(Section):
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
+    shared: Shared = Field(
+        default=Shared(),
+        description="Standings and incidents, shared by all gateways with the same `secret`.",
+    )
     webhook: Webhook | None = Field(
         default=None, description="Where incidents are sent, besides the log."
     )
     secret: SaltSecret | None = Field(
         default=None,
-        description="Key of sentinels and fingerprints, 16 characters or more; the same on every "
-        "gateway in front of the same engines. Without one it is random at each start, and no "
-        "other gateway knows these sentinels.",
+        description="Key of sentinels, fingerprints and what is shared, 16 characters or more; the "
+        "same on every gateway in front of the same engines. Without one it is random at each "
+        "start, and no other gateway knows these sentinels or hears of this one's findings.",
     )
     old_secrets: tuple[SaltSecret, ...] = Field(
         default=(),
@@ -354,6 +360,11 @@ class Settings(Section):
         default=30.0, description="How long open answers may go on after SIGTERM."
     )
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
+
+    @property
+    def shared_store(self) -> store.Store:
+        """Where integrity state is exchanged; memory: nowhere."""
+        return self.integrity.shared.store or self.limits.store
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ def notices(settings: Settings) -> Iterator[str]:
     for path, reason in inactive.items():
         if _written(settings, path.split(".")):
             yield f"{path} is not active: {reason}"
+    yield from _about_sharing(settings)
     if settings.integrity.sentinel is not None and len(settings.tenants) == 1:
         yield "integrity.sentinel is of little use: there is only one tenant"
     followed = {tenant.policy for tenant in settings.tenants}
@@ -39,6 +40,19 @@ def notices(settings: Settings) -> Iterator[str]:
             yield f"policies.{name} is not active: no tenant is under it"
     if settings.integrity.fingerprints is not None:
         yield from _about_fingerprints(settings)
+
+
+def _about_sharing(settings: Settings) -> Iterator[str]:
+    if not settings.integrity.shared.model_fields_set:
+        return
+    if not settings.shared_store.shared:
+        if settings.integrity.shared.store is None:
+            yield "integrity.shared is not active: limits.store is memory"
+    elif settings.integrity.secret is None:
+        yield (
+            "integrity.shared is active in part: without integrity.secret, only the workers of one "
+            "gateway share, until it ends"
+        )
 
 
 def _about_fingerprints(settings: Settings) -> Iterator[str]:

@@ -248,8 +248,9 @@ def test_cases_come_to_the_same_in_any_order_and_however_often(one, two, three):
 def test_what_is_agreed_never_passes_the_share(found, share):
     """Two gateways that found what they found, and write one after the other."""
     rules = Rules(max_share=share)
-    first, second = dict(zip((A, B), found[:2], strict=True)), dict(
-        zip((A, B), found[2:], strict=True)
+    first, second = (
+        dict(zip((A, B), found[:2], strict=True)),
+        dict(zip((A, B), found[2:], strict=True)),
     )
     for mine in (first, second):  # each keeps the cap for itself
         for place in mine:
