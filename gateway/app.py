@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -67,6 +67,7 @@ class App:
             recollections=Recollections(),
         )
         self._generation: Generation | None = None
+        self._retiring: list[Generation] = []
         self._handler: Handler | None = None
         self._servers: Servers | None = None
 
@@ -82,7 +83,12 @@ class App:
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
         await self._govern(self._generation)
         operators = Admin(
-            self._handler, self.recorder, self.metrics, self._clock, self._standings
+            self._handler,
+            self.recorder,
+            self.metrics,
+            self._clock,
+            self._standings,
+            self._sharing,
         ).application()
         operators.add_routes(self._routes)
         self._servers = Servers(self._handler, operators, self._tasks)
@@ -100,6 +106,7 @@ class App:
         await self._govern(new)
         if old.replicas is not None and old.replicas is not new.replicas:
             await old.replicas.close()
+        self._retiring.append(old)
         self._tasks.spawn(self._retire(old), "retire")
 
     async def drain(self) -> bool:
@@ -113,6 +120,8 @@ class App:
         if self._generation is not None:
             await self._generation.runtime.limiting.settled()
         await self._tasks.cancel()
+        for old in self._retiring:  # whose closing was cut short, or had not begun
+            await self._close(old)
         if self._generation is not None:
             await self._generation.close()
             if self._generation.replicas is not None:
@@ -151,6 +160,11 @@ class App:
         """Where operators go."""
         return f"http://{self.settings.admin.host}:{self.servers.admin_port}"
 
+    def _sharing(self) -> dict[str, Any] | None:
+        """How what gateways share stands, for operators."""
+        replicas = self.generation.replicas
+        return replicas.description() if replicas is not None else None
+
     async def _govern(self, generation: Generation) -> None:
         """Incidents and standings follow this configuration from now on, and what others know."""
         standings, incidents, replicas = (
@@ -170,16 +184,18 @@ class App:
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
-        try:
-            # Once a second is cheaper than a signal from every request.
-            while old.busy:
-                if not any(backend.waiting for backend in old.runtime.backends):
-                    await old.discovering.cancel()  # who waits is admitted by the limit of then
-                await asyncio.sleep(1.0)
-        finally:  # also where the gateway stops meanwhile
-            await old.close()
-            if old.runtime.limiting is not self.generation.runtime.limiting:
-                await old.runtime.limiting.close()
+        # Once a second is cheaper than a signal from every request.
+        while old.busy:
+            if not any(backend.waiting for backend in old.runtime.backends):
+                await old.discovering.cancel()  # who waits is admitted by the limit of then
+            await asyncio.sleep(1.0)
+        await self._close(old)
+        self._retiring = [one for one in self._retiring if one is not old]
+
+    async def _close(self, old: Generation) -> None:
+        await old.close()
+        if old.runtime.limiting is not self.generation.runtime.limiting:
+            await old.runtime.limiting.close()
 
 
 def _started(part: T | None) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -36,12 +36,14 @@ class Admin:
         metrics: Metrics,
         clock: Callable[[], float],
         standings: Standings,
+        shared: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
         self._handler = handler
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._standings = standings
+        self._shared = shared  # how what gateways share stands; None where they share nothing
         self._started = clock()
 
     def application(self) -> web.Application:
@@ -99,6 +101,7 @@ class Admin:
                 runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
             ),
             "incidents": self._recorder.incidents.own,
+            "shared": self._shared(),
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 

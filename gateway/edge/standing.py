@@ -109,12 +109,11 @@ class Standings:
 
         What was found since then stays; what was taken out here and not by agreement comes back.
         """
-        cases = {}
-        for place, case in known.items():
-            now = self._pasts[place].case
-            since = now if now.out != case.out else replace(now, out=None)
-            cases[place] = quarantine.merged(agreed.get(place, quarantine.NOTHING), since)
-        self._take(cases)
+        cases = self.cases()
+        for place, before in known.items():
+            if cases[place].out == before.out:
+                cases[place] = replace(cases[place], out=None)
+        self._take(quarantine.agreed(agreed, cases, self._peers(), self._clock(), self.rules))
 
     def forget_tenants(self) -> None:
         """Tenants have other pseudonyms from now on."""
