@@ -21,6 +21,7 @@ from gateway.edge.incidents import Incidents, nobody_else
 from gateway.edge.metrics import Metrics
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.replicas.fingerprints import Outbox
 from gateway.edge.replicas.line import new_replica
 from gateway.edge.server import Place, Servers
 from gateway.edge.standing import Standings
@@ -55,6 +56,7 @@ class App:
         incidents = Incidents(self.metrics, secret, self._clock, new_replica())
         self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
         self._standings = Standings(wall_clock)
+        self._outbox = Outbox(self.metrics)
         self._lasting = Lasting(
             clock=self._clock,
             secret=secret,
@@ -65,6 +67,7 @@ class App:
             standings=self._standings,
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
+            outbox=self._outbox,
         )
         self._generation: Generation | None = None
         self._retiring: list[Generation] = []
@@ -179,6 +182,10 @@ class App:
             incidents.key = generation.secret
             standings.forget_tenants()
         standings.changed = incidents.changed = replicas.wake if replicas else nobody_else
+        check = generation.settings.integrity.fingerprints
+        sharing = replicas is not None and check is not None and check.shared
+        backends = generation.runtime.backends
+        self._outbox.serve(generation.fingerprints if sharing else None, backends)
         if replicas is not None:
             await replicas.start()
 

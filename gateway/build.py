@@ -37,6 +37,7 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
 from gateway.edge.replicas.incidents import SharedIncidents
 from gateway.edge.replicas.line import Group, Line
 from gateway.edge.replicas.rounds import Part, Replicas, Sharing
@@ -72,6 +73,7 @@ class Lasting:
     standings: Standings
     actions: Actions
     recollections: Recollections
+    outbox: Outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Builder:
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
         fingerprints = await fingerprinting(
-            settings.integrity,
+            settings,
             lasting.secret,
             before.fingerprints if before else None,
             threads,
@@ -202,6 +204,7 @@ class Builder:
             return (
                 SharedStandings(line, group, lasting.standings),
                 SharedIncidents(line, group, incidents),
+                SharedFingerprints(line, group, lasting.outbox, lasting.metrics),
             )
 
         return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)

@@ -33,6 +33,30 @@ _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
+class Shared:
+    """The series of what gateways tell each other."""
+
+    def __init__(self, make: _Maker) -> None:
+        self.up = make.gauge(
+            "poolgate_shared_state_up",
+            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
+        )
+        self.exchanges = make.counter(
+            "poolgate_shared_exchanges", "Rounds of exchange with other gateways", "result"
+        )
+        self.fingerprints = make.counter(
+            "poolgate_shared_fingerprints", "Hashes shared with other gateways", "result"
+        )
+        self.unreadable = make.counter(
+            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
+        )
+        self.up.set(True)
+        for result in ("told", "heard", "dropped", "missed"):
+            self.fingerprints.labels(result)
+        for result in ("whole", "failed"):
+            self.exchanges.labels(result)
+
+
 class Metrics:
     """Every series the gateway exports; ``render`` is the scrape."""
 
@@ -90,16 +114,7 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
-        self.shared_up = make.gauge(
-            "poolgate_shared_state_up",
-            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
-        )
-        self.shared_exchanges = make.counter(
-            "poolgate_shared_exchanges", "Rounds of exchange with other gateways", "result"
-        )
-        self.shared_unreadable = make.counter(
-            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
-        )
+        self.shared = Shared(make)
         self.incidents_suppressed = make.counter(
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
@@ -199,9 +214,6 @@ class Metrics:
             self.sentinel_markers.labels(marker)
         for result in DELIVERIES:
             self.webhook.labels(result)
-        self.shared_up.set(True)
-        for result in ("whole", "failed"):
-            self.shared_exchanges.labels(result)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)

@@ -237,6 +237,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    shared: Bool = Field(
+        default=False,
+        description="Whether all gateways with the same `integrity.secret` share them: "
+        "docs/replicas.md has what that costs.",
+    )
     public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
         default=(),
         description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "

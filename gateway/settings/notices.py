@@ -58,6 +58,9 @@ def _about_sharing(settings: Settings) -> Iterator[str]:
 def _about_fingerprints(settings: Settings) -> Iterator[str]:
     if len(settings.tenants) == 1:
         yield "integrity.fingerprints is not active: there is one tenant, so no text is another's"
+    elif settings.integrity.fingerprints and settings.integrity.fingerprints.shared:
+        if not settings.shared_store.shared:
+            yield "integrity.fingerprints.shared is not active: there is no store to share through"
     elif settings.workers > 1:
         yield (
             "integrity.fingerprints is active in part: each of the workers compares answers with "

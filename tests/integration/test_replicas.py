@@ -8,12 +8,17 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 
 import aiohttp
+import numpy as np
 import pytest
 import redis
 
 from fakes.raw_engine import RawEngine
 from gateway.app import App
+from gateway.core.fingerprint.index import Kind
+from gateway.core.fingerprint.shingles import sample as sample_hashes
 from gateway.core.quarantine import Clue, State
+from gateway.edge.metrics import Metrics
+from gateway.edge.replicas.fingerprints import Outbox
 from gateway.settings import NoSecrets, parse
 from gateway.types import Evidence
 from integration.faulty import (
@@ -25,6 +30,8 @@ from integration.faulty import (
     two_engines,
 )
 from integration.test_checks import raw_post, sample
+from integration.test_fingerprints import whole
+from simulated import secret
 from valkey_server import server
 
 SECRET = "shared by all of these gateways"
@@ -305,7 +312,7 @@ async def test_a_frozen_store_holds_up_nothing_and_is_caught_up_with(store):
             assert out(second) == {"b"}
             assert out(first) == {"a"}
         await until(lambda: out(first) == out(second) == {"b"}, 6)
-        assert sample(first, "poolgate_shared_state_up") == 1
+        await until(lambda: sample(first, "poolgate_shared_state_up") == 1)
         assert sample(first, "poolgate_shared_exchanges_total", result="failed") > 0
 
 
@@ -466,3 +473,132 @@ async def test_the_stream_of_incidents_is_bounded(store):
             await until(lambda: any(one["id"] == "1499" for one in heard), 10)
             assert len(heard) == 1000
             assert (await incidents(second, "?limit=1"))[0]["id"] == "1499"
+
+
+# --- fingerprints ------------------------------------------------------------------------------
+
+FOREIGN = secret("harbour pilots")
+SHARED = {"action": "block", "learning": "0s", "shared": True}
+CHECK = {"fingerprints": SHARED, "latency": {"action": "off"}, "prompt_tokens": {"sample": 0.0}}
+
+
+@asynccontextmanager
+async def watching(store, **more):
+    """Two gateways that share fingerprints, in front of one engine."""
+    async with RawEngine(limit=50_000, context=90_000).running() as engine:
+        more = {"integrity": CHECK, **TENANTS} | more
+        async with two_replicas(store, engine, **more) as (first, second):
+            yield engine, first, second
+
+
+def heard(app):
+    return sample(app, "poolgate_shared_fingerprints_total", result="heard")
+
+
+async def test_a_prompt_at_one_is_found_in_an_answer_at_the_other(store):
+    async with watching(store) as (engine, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        assert await until(lambda: heard(second)) < 1.0
+        engine.script = whole("Certainly. " + FOREIGN[:600])
+        assert await ask(second, "other-tenant", "What is new?") == 502
+        [incident] = await incidents(second, "?kind=fingerprints")
+        assert incident["finding"]["reason"] == "prompt_run"
+        pseudonym = first.recorder.incidents.pseudonym
+        assert incident["source"] == pseudonym("planted-tenant")
+        assert incident["tenant"] == pseudonym("other-tenant")
+
+
+async def test_a_tenants_own_prompt_at_one_is_its_own_at_the_other(store):
+    async with watching(store) as (engine, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        await until(lambda: heard(second))
+        engine.script = whole("Certainly. " + FOREIGN[:600])
+        assert await ask(second, "planted-tenant", "What did I say?") == 200
+
+
+async def test_what_two_tenants_sent_to_two_replicas_is_nobodys(store):
+    async with watching(store) as (engine, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        assert await ask(second, "other-tenant", FOREIGN) == 200
+        await until(lambda: heard(first) and heard(second))
+        engine.script = whole(FOREIGN[:600])
+        for app in (first, second):
+            for tenant in ("planted-tenant", "other-tenant"):
+                assert await ask(app, tenant, "What is new?") == 200
+
+
+async def test_no_hash_of_it_is_readable_in_the_store(store):
+    async with watching(store) as (_, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        await until(lambda: heard(second))
+        memories = first.generation.fingerprints.memories
+        held = everything(store)
+        hashes = sample_hashes(memories.scheme, [FOREIGN])
+        assert len(hashes) > 50
+        assert not any(int(one).to_bytes(8, "little") in held for one in hashes)
+        assert b"Note" not in held
+        assert store.without_end() == []
+
+
+async def test_fingerprints_are_not_shared_unless_asked(store):
+    alone = CHECK | {"fingerprints": SHARED | {"shared": False}}
+    async with watching(store, integrity=alone) as (_, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        await asyncio.sleep(0.4)
+        assert heard(second) == 0
+        assert store.keys_like("*fingerprints") == []
+
+
+async def test_a_replica_that_comes_later_reads_what_was_told(store):
+    async with watching(store) as (engine, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        await until(lambda: heard(second))
+        async with replica(store, engine, integrity=CHECK, **TENANTS) as later:
+            await until(lambda: heard(later))
+            engine.script = whole(FOREIGN[:600])
+            assert await ask(later, "other-tenant", "What is new?") == 502
+
+
+async def test_a_store_that_freezes_holds_back_no_answer_and_gets_it_later(store):
+    async with watching(store) as (engine, first, second):
+        with store.frozen():
+            async with asyncio.timeout(1):
+                assert await ask(first, "planted-tenant", FOREIGN) == 200
+            await until(lambda: sample(first, "poolgate_shared_state_up") == 0, 6)
+        await until(lambda: heard(second), 6)
+        engine.script = whole(FOREIGN[:600])
+        assert await ask(second, "other-tenant", "What is new?") == 502
+
+
+async def test_hashes_that_wait_for_a_dead_store_are_bounded_and_counted():
+    metrics = Metrics()
+    outbox = Outbox(metrics)
+    many = np.arange(300_000, dtype=np.uint64)
+    for _ in range(5):
+        outbox.put(("a", "http://a"), "t", Kind.PROMPT, many, many[:0])
+    assert len(outbox) <= 2**20
+    dropped = metrics.registry.get_sample_value(
+        "poolgate_shared_fingerprints_total", {"result": "dropped"}
+    )
+    assert dropped + len(outbox) == 1_500_000
+    sizes = []
+    while texts := outbox.take():
+        sizes.append(sum(text.count for text in texts))
+    assert max(sizes) <= 2**13
+    assert sum(sizes) == 1_500_000 - dropped
+    assert len(outbox) == 0
+
+
+async def test_what_was_trimmed_before_it_was_read_is_counted(store):
+    async with watching(store) as (_, first, second):
+        assert await ask(first, "planted-tenant", FOREIGN) == 200
+        await until(lambda: heard(second))
+        before = heard(second)
+        with store.frozen():
+            assert await ask(first, "planted-tenant", secret("tide tables")) == 200
+            await until(lambda: sample(second, "poolgate_shared_state_up") == 0, 6)
+        await until(lambda: heard(second) > before, 6)
+        first._outbox.told += 500  # as if so many had been told and trimmed away
+        assert await ask(first, "planted-tenant", secret("lock keepers")) == 200
+        missed = {"result": "missed"}
+        await until(lambda: sample(second, "poolgate_shared_fingerprints_total", **missed) == 500)

@@ -14,7 +14,7 @@ from gateway.settings.store import Store
 
 ANSWER: Final = 1.0  # seconds; the client itself gives up after twice as long
 _HARD_STOP: Final = 10.0  # seconds: longer than connecting, signing in and a command could take
-_KEPT_MS: Final = 7 * 86_400_000  # what nobody refreshes ends
+_KEPT: Final = 7 * 86_400.0  # seconds: what nobody appends to ends
 _PAGE: Final = 50  # entries of a stream in one answer
 _FORMAT: Final = 1  # of what is written; another one is another group
 
@@ -84,30 +84,38 @@ class Group:
 class Stream:
     """A capped stream of sealed entries, which all replicas append to and read."""
 
-    def __init__(self, line: Line, group: Group, what: str, most: int) -> None:
+    def __init__(
+        self, line: Line, group: Group, what: str, most: int, *, kept: float = _KEPT
+    ) -> None:
         self._line = line
         self._key = group.key(what)
         self._seal = group.seal(what)
         self._most = most
+        self._kept_ms = round(kept * 1000)
         self._seen = b""  # the last entry's id
+        self.more = False  # whether the last reading left some
         self.unreadable = 0  # entries not of this group, or changed
 
     async def append(self, data: bytes) -> None:
         """Append an entry; the oldest goes where there are too many. Raises ``StoreTrouble``."""
         sealed = self._seal.closed(data, token_bytes(NONCE_BYTES))
         await self._line.ask("XADD", self._key, "MAXLEN", "~", self._most, "*", "e", sealed)
-        await self._line.ask("PEXPIRE", self._key, _KEPT_MS)
+        await self._line.ask("PEXPIRE", self._key, self._kept_ms)
 
-    async def new(self) -> AsyncIterator[bytes]:
-        """What was appended since the last time, by whomever. Raises ``StoreTrouble``."""
-        while True:
+    async def new(self, pages: int) -> AsyncIterator[bytes]:
+        """What was appended since the last time, by whomever: so many pages of it at most.
+
+        ``more`` says whether that was all. Raises ``StoreTrouble``.
+        """
+        for _ in range(pages):
             start = b"(" + self._seen if self._seen else _START
             page = await self._line.ask("XRANGE", self._key, start, "+", "COUNT", _PAGE)
             for name, fields in page:
                 self._seen = name
                 if (data := self._opened(fields)) is not None:
                     yield data
-            if len(page) < _PAGE:
+            self.more = len(page) == _PAGE
+            if not self.more:
                 return
 
     async def resume(self) -> None:

@@ -35,8 +35,8 @@ class Part(Protocol):
     def unreadable(self) -> int:
         """How much was found in the store that no gateway of the group wrote."""
 
-    async def exchange(self) -> None:
-        """Tell and hear. Raises ``StoreTrouble``."""
+    async def exchange(self) -> bool:
+        """Tell and hear; whether there is more of it. Raises ``StoreTrouble``."""
 
     async def resume(self) -> None:
         """The store answers after trouble. Raises ``StoreTrouble``."""
@@ -123,19 +123,20 @@ class Replicas:
             for part in self._parts:
                 if not self._up:
                     await part.resume()
-                await part.exchange()
+                if await part.exchange():
+                    self.wake()
         except StoreTrouble as trouble:
             self._store_is(up=False, why=str(trouble))
-            self._metrics.shared_exchanges.labels("failed").inc()
+            self._metrics.shared.exchanges.labels("failed").inc()
         else:
             self._store_is(up=True)
             self._whole_at = self._clock()
-            self._metrics.shared_exchanges.labels("whole").inc()
+            self._metrics.shared.exchanges.labels("whole").inc()
         if unreadable := sum(part.unreadable for part in self._parts) - before:
-            self._metrics.shared_unreadable.inc(unreadable)
+            self._metrics.shared.unreadable.inc(unreadable)
 
     def _store_is(self, *, up: bool, why: str = "") -> None:
-        self._metrics.shared_up.set(up)
+        self._metrics.shared.up.set(up)
         if up is not self._up:
             log.warning(
                 "shared integrity state: %s", "exchanged again" if up else f"the store fails: {why}"

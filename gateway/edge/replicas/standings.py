@@ -45,13 +45,12 @@ class SharedStandings:
         self._sealed = b""  # the document as it was last seen
         self._shared: Mapping[Place, Case] = {}
         self._settled: Mapping[Place, Case] | None = None  # what was known here when it was agreed
-        self.lost = 0  # attempts that another replica was faster than
         self.unreadable = 0  # documents not of this group, or changed; replaced by what is known
 
-    async def exchange(self) -> None:
+    async def exchange(self) -> bool:
         """Hear what others know, and tell them what is known here. Raises ``StoreTrouble``.
 
-        Where others are faster every time, the next round tells them.
+        Whether others were faster every time, so that the next round must tell them.
         """
         for _ in range(_ATTEMPTS):
             known = self._standings.cases()
@@ -66,9 +65,9 @@ class SharedStandings:
                 if known != self._settled:
                     self._standings.adopt(agreed, known)
                     self._settled = {place: agreed.get(place, NOTHING) for place in known}
-                return
-            self.lost += bool(told)
+                return False
             self._hear(answer)
+        return True
 
     async def _ask(self, told: bytes) -> bytes | None:
         """None where it was done; else the document, which is another than the one known."""
