@@ -41,8 +41,8 @@ class Shared:
             "poolgate_shared_state_up",
             "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
         )
-        self.exchanges = make.counter(
-            "poolgate_shared_exchanges", "Rounds of exchange with other gateways", "result"
+        self.failures = make.counter(
+            "poolgate_shared_failures", "Rounds of exchange that the store did not answer"
         )
         self.fingerprints = make.counter(
             "poolgate_shared_fingerprints", "Hashes shared with other gateways", "result"
@@ -53,8 +53,6 @@ class Shared:
         self.up.set(True)
         for result in ("told", "heard", "dropped", "missed"):
             self.fingerprints.labels(result)
-        for result in ("whole", "failed"):
-            self.exchanges.labels(result)
 
 
 class Metrics:

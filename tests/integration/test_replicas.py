@@ -313,7 +313,7 @@ async def test_a_frozen_store_holds_up_nothing_and_is_caught_up_with(store):
             assert out(first) == {"a"}
         await until(lambda: out(first) == out(second) == {"b"}, 6)
         await until(lambda: sample(first, "poolgate_shared_state_up") == 1)
-        assert sample(first, "poolgate_shared_exchanges_total", result="failed") > 0
+        assert sample(first, "poolgate_shared_failures_total") > 0
 
 
 async def test_a_store_that_was_killed_is_told_again_what_replicas_know(valkey):

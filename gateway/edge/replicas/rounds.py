@@ -127,11 +127,10 @@ class Replicas:
                     self.wake()
         except StoreTrouble as trouble:
             self._store_is(up=False, why=str(trouble))
-            self._metrics.shared.exchanges.labels("failed").inc()
+            self._metrics.shared.failures.inc()
         else:
             self._store_is(up=True)
             self._whole_at = self._clock()
-            self._metrics.shared.exchanges.labels("whole").inc()
         if unreadable := sum(part.unreadable for part in self._parts) - before:
             self._metrics.shared.unreadable.inc(unreadable)
 
