@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from pathlib import Path
 
 import aiohttp
 import numpy as np
@@ -602,3 +604,27 @@ async def test_what_was_trimmed_before_it_was_read_is_counted(store):
         assert await ask(first, "planted-tenant", secret("lock keepers")) == 200
         missed = {"result": "missed"}
         await until(lambda: sample(second, "poolgate_shared_fingerprints_total", **missed) == 500)
+
+
+async def test_the_rights_that_the_page_names_are_enough(store):
+    page = (Path(__file__).parents[2] / "docs/replicas.md").read_text()
+    rights = " ".join(re.search(r"needs `(~poolgate.*?)`;", page, re.DOTALL)[1].split())
+    with store.client() as client:
+        client.execute_command(
+            "ACL", "SETUSER", "few", "on", ">word", "resetchannels", *rights.split()
+        )
+    async with RawEngine(limit=50_000, context=90_000).running() as engine:
+        written = {"integrity": CHECK, **TENANTS}
+        async with replica(store, engine, **written) as first:
+            url = f"redis://few:word@127.0.0.1:{store.port}"
+            few = written | {"integrity": CHECK | {"shared": {"store": url, "every": EVERY}}}
+            async with replica(store, engine, **few) as second:
+                certain(first, "a")
+                report(second, "a", tenant="x")
+                assert await ask(second, "planted-tenant", FOREIGN) == 200
+                await until(lambda: heard(first))
+                await until(lambda: member(second, "a").standing.capped)
+                engine.script = SWAPPED
+                assert await ask(second, "planted-tenant", "again") == 502
+                await until(lambda: len(first.recorder.incidents) == 1)
+                assert sample(second, "poolgate_shared_failures_total") == 0
