@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.core import tenants
+from gateway.edge import tls
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
@@ -124,6 +126,7 @@ class Builder:
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        contexts = tls.to_engines(settings)
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
@@ -132,6 +135,7 @@ class Builder:
                 threads,
                 cache,
                 probing,
+                contexts.get(entry.name),
                 alone=settings.workers == 1,
             )
             for entry in settings.backends
@@ -155,7 +159,6 @@ class Builder:
             checks=check_policy(settings.integrity),
             actions=lasting.actions,
             recollections=lasting.recollections,
-            prefix_secret=lasting.secret,
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
@@ -225,11 +228,12 @@ class Builder:
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
+        context: ssl.SSLContext | None,
         *,
         alone: bool,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
-        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        prober = Prober(probing, api_key, PROBE_DEADLINE, context)
         discovery = Discovery(
             entry.name,
             entry.url,
@@ -260,7 +264,7 @@ class Builder:
         if entry.media is not None:
             measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
         return Backend(
-            wiring(entry, api_key, self._lasting.secret, alone=alone),
+            wiring(entry, api_key, self._lasting.secret, alone=alone, tls=context),
             discovery,
             measurer,
             self._lasting.clock,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -48,6 +49,7 @@ class Wiring:
     salt: Callable[[str], str] | None  # tenant id -> cache salt
     salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
     prefill_ceiling: float | None = None  # tokens a second, the operator's word
+    tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ssl
 from functools import lru_cache
 
 from gateway.core import capacity, media, quarantine
@@ -22,7 +23,12 @@ from gateway.types import Action
 
 
 def wiring(
-    entry: written.Backend, api_key: str | None, process_secret: bytes, *, alone: bool
+    entry: written.Backend,
+    api_key: str | None,
+    process_secret: bytes,
+    *,
+    alone: bool,
+    tls: ssl.SSLContext | None = None,
 ) -> Wiring:
     """A backend as the request path needs it. ``alone``: no other process has the secret."""
     limit = entry.limit
@@ -46,6 +52,7 @@ def wiring(
         salt=salt if entry.cache_salt == "per_tenant" else None,
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
+        tls=tls,
     )
 
 

@@ -171,6 +171,7 @@ class Inspection:
         if seen is None:
             return
         await self._length()
+        self._note_uncached()
         judged = {check.check for check in self._exchange.checks}
         if spotcheck.CHECK not in judged:
             await self._judge_usage(seen, withhold=False)
@@ -230,9 +231,10 @@ class Inspection:
 
     async def _judge_cached(self, seen: Observation, *, withhold: bool) -> None:
         """Cached tokens against what this tenant ever sent, where that can be known."""
-        if self._shadow.unseen is None or seen.ending is not Ending.COMPLETE:
+        past = self._shadow.past
+        if past is None or not past.attests or seen.ending is not Ending.COMPLETE:
             return
-        unseen = await self._shadow.unseen.result()
+        unseen = (await past.result()).unseen
         length = await self._length()
         if completeness.answers(self._request) > 1:  # SGLang prefills the prompt once beforehand
             result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, "several_choices")
@@ -277,16 +279,22 @@ class Inspection:
         of two covers the difference in bytes a token between the two parts. A bound stands for
         the count where even that is too short to judge.
         """
-        if self._shadow.new_share is not None:
-            self._new_share = await self._shadow.new_share.result()
+        if self._shadow.past is not None:
+            self._new_share = (await self._shadow.past.result()).new_share
         length = self._exchange.length
         if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:
             length = await self._length()
             if isinstance(length, Bounded):  # with media it may be far above the count
                 return None
+        self._note_uncached()
         if isinstance(length, Counted | Bounded):
             return int(length.total * self._new_share)
         return None
+
+    def _note_uncached(self) -> None:
+        length = self._exchange.length
+        if isinstance(length, Counted):
+            self._exchange.uncached = int(length.total * self._new_share)
 
     def _learn(self, seen: Observation) -> None:
         """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill.
@@ -298,10 +306,9 @@ class Inspection:
         if (
             exchange.stream
             and exchange.ttft is not None
-            and isinstance(exchange.length, Counted)
+            and exchange.uncached is not None
             and seen.ending is Ending.COMPLETE
             and not any(check.suspect for check in exchange.checks)
             and self._backend.standing.state is State.SERVING
         ):
-            uncached = int(exchange.length.total * self._new_share)
-            self._backend.prefill = self._backend.prefill.learned(uncached, exchange.ttft)
+            self._backend.prefill = self._backend.prefill.learned(exchange.uncached, exchange.ttft)

@@ -8,6 +8,7 @@ every other way out closes it. That is what keeps one caller's answer from anoth
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -152,8 +153,9 @@ class Upstream:
         url: str,
         headers: CIMultiDict[str],
         body: bytes,
+        tls: ssl.SSLContext | None = None,
     ) -> UpstreamAnswer:
-        """POST ``body`` and wait for the answer's headers.
+        """POST ``body`` and wait for the answer's headers. Over https by ``tls``, else by default.
 
         Raises ``Rejection``: UPSTREAM_UNAVAILABLE where the engine cannot be reached (nothing was
         sent), UPSTREAM_TIMEOUT naming the deadline, UPSTREAM_BROKE for anything else.
@@ -171,6 +173,7 @@ class Upstream:
                     data=data,
                     headers=headers,
                     allow_redirects=False,
+                    ssl=tls or True,
                 )
         except aiohttp.ConnectionTimeoutError as error:
             raise Rejection(
