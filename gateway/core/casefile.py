@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.core.quarantine import NOTHING, Case, Place
+from gateway.core.quarantine import NOTHING, BackendKey, Case
 
 MOST_CASES = 1000  # of backends that no configuration names any more, mostly
 
@@ -17,15 +17,15 @@ class _Entry(msgspec.Struct, array_like=True):
     case: Case
 
 
-def written(cases: Mapping[Place, Case]) -> bytes:
+def written(cases: Mapping[BackendKey, Case]) -> bytes:
     """The cases but empty ones, in an order of their own; of too many the latest."""
-    told = [(place, case) for place, case in cases.items() if case != NOTHING]
+    told = [(key, case) for key, case in cases.items() if case != NOTHING]
     told.sort(key=lambda each: (_latest(each[1]), each[0]))
-    entries = [_Entry(*place, case) for place, case in sorted(told[-MOST_CASES:])]
+    entries = [_Entry(*key, case) for key, case in sorted(told[-MOST_CASES:])]
     return msgspec.json.encode(entries)
 
 
-def read(data: bytes) -> dict[Place, Case]:
+def read(data: bytes) -> dict[BackendKey, Case]:
     """The cases in ``data``. Raises ``ValueError`` where it is no case file."""
     entries = msgspec.json.decode(data, type=list[_Entry])
     return {(entry.name, entry.url): entry.case for entry in entries}

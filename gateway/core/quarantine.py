@@ -110,7 +110,7 @@ class Standing:
 NOTHING: Final = Case()
 _CLEAN: Final = Standing()
 
-Place = tuple[str, str]  # a backend's name and URL
+BackendKey = tuple[str, str]  # a backend's name and URL
 
 
 def merged(one: Case, other: Case) -> Case:
@@ -174,43 +174,40 @@ def convicted(clues: Collection[Clue]) -> bool:
 
 
 def agreed(
-    shared: Mapping[Place, Case],
-    local: Mapping[Place, Case],
-    peers: Mapping[Place, Mapping[str, Collection[str]]],
+    shared: Mapping[BackendKey, Case],
+    local: Mapping[BackendKey, Case],
+    peers: Mapping[BackendKey, Mapping[str, Collection[str]]],
     now: float,
     rules: Rules,
-) -> dict[Place, Case]:
+) -> dict[BackendKey, Case]:
     """The cases of ``shared`` and ``local`` together, with who is taken out decided.
 
-    Those whom ``shared`` has out stay out. Of the rest, those that were taken out locally, or are
-    convicted by the clues of both, go out in the order of their times, as long as the cap leaves
-    room: nothing here is in force until ``shared`` has it. ``peers`` are the backends that serve
-    now, with the names that serve each of their models; others are not judged here.
+    Those whom ``shared`` has out stay out. Then those go out that were taken out locally, and those
+    that are convicted with clues that ``shared`` has not, in the order of their times, as long as
+    the cap leaves room: nothing here is in force until ``shared`` has it. ``peers`` are the
+    backends that serve now, with the names that serve each of their models; others are not judged.
     """
     cases = dict(shared)
-    wanted: list[tuple[Mark, Place]] = []
-    for place in {*shared, *local}:
-        mine = local.get(place, NOTHING)
-        case = cases[place] = merged(shared.get(place, NOTHING), replace(mine, out=None))
-        if case.out is None and (mark := _wanted(case, mine, now, rules)):
-            wanted.append((mark, place))
-    for mark, place in sorted(wanted):
+    wanted: list[tuple[bool, Mark, BackendKey]] = []
+    for key in {*shared, *local}:
+        theirs, mine = shared.get(key, NOTHING), local.get(key, NOTHING)
+        case = cases[key] = merged(theirs, replace(mine, out=None))
+        if case.out is not None:
+            continue
+        clues = counting(case, now, rules)
+        if mine.out is not None and mine.out.at > case.released.at:
+            wanted.append((False, mine.out, key))
+        elif case.clues != theirs.clues and convicted(clues):
+            wanted.append((True, Mark(clues[-1].at, clues[-1].check), key))
+    for is_new, mark, key in sorted(wanted):
         out = {at[0] for at in peers if cases.get(at, NOTHING).out is not None}
-        if place not in peers:
-            room = local.get(place, NOTHING).out is not None
+        if key not in peers:
+            room = not is_new
         else:
-            room = within_share(place[0], peers[place], out, rules.max_share)
+            room = within_share(key[0], peers[key], out, rules.max_share)
         if room:
-            cases[place] = replace(cases[place], out=mark)
+            cases[key] = replace(cases[key], out=mark)
     return cases
-
-
-def _wanted(case: Case, mine: Case, now: float, rules: Rules) -> Mark | None:
-    """The mark by which a backend that is not out by agreement would be."""
-    if mine.out is not None and mine.out.at > case.released.at:
-        return mine.out
-    clues = counting(case, now, rules)
-    return Mark(clues[-1].at, clues[-1].check) if clues and convicted(clues) else None
 
 
 def pruned(case: Case, now: float, rules: Rules) -> Case:

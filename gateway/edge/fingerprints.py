@@ -17,7 +17,7 @@ from gateway.core.capacity import Snapshot
 from gateway.core.fingerprint.index import Index, Kind
 from gateway.core.fingerprint.shingles import Hashes, KnownText, Scheme, entries_for
 from gateway.core.fingerprint.sprt import Suspicion
-from gateway.core.quarantine import Place
+from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.edge.backends import Backend
 from gateway.edge.configured import integrity_secret
@@ -30,7 +30,7 @@ from gateway.types import Action, ParsedRequest
 
 T = TypeVar("T")
 # Takes the backend's name and URL, the tenant's tag, and hashes of windows and of atoms.
-Tell = Callable[[Place, str, Kind, Hashes, Hashes], None]
+Tell = Callable[[BackendKey, str, Kind, Hashes, Hashes], None]
 
 UNKNOWN_POOL: Final = 262_144  # tokens, where an engine does not tell its pool
 MOST_TOKENS: Final = 2**25  # remembered for one backend: 160 MB
@@ -140,8 +140,8 @@ class Fingerprints:
         """The watch on one answer; None where nothing is generated."""
         if not request.generates:
             return None
-        place = backend.name, backend.wiring.url
-        return Watch(self, self.memory(backend), place, request, tenant)
+        key = backend.name, backend.wiring.url
+        return Watch(self, self.memory(backend), key, request, tenant)
 
     async def worked_out(self, size: int, work: Callable[[], T]) -> T:
         """The result of ``work`` on ``size`` characters: here if they are few, else on a thread."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.core import quarantine
-from gateway.core.quarantine import Case, Clue, Place, Rules, Standing
+from gateway.core.quarantine import BackendKey, Case, Clue, Rules, Standing
 from gateway.edge.incidents import nobody_else
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Standings:
         self.changed: Callable[[], None] = nobody_else
         self._clock = clock
         self._members: Sequence[Member] = ()
-        self._pasts: dict[Place, Past] = {}
+        self._pasts: dict[BackendKey, Past] = {}
 
     def past(self, name: str, url: str) -> Past:
         """The backend's past, which a reload does not end."""
@@ -94,25 +94,25 @@ class Standings:
 
     # --- what other gateways know -------------------------------------------------------------
 
-    def cases(self) -> dict[Place, Case]:
+    def cases(self) -> dict[BackendKey, Case]:
         """What is known here of each backend."""
-        return {place: past.case for place, past in self._pasts.items()}
+        return {key: past.case for key, past in self._pasts.items()}
 
-    def agreed(self, shared: Mapping[Place, Case]) -> dict[Place, Case]:
+    def agreed(self, shared: Mapping[BackendKey, Case]) -> dict[BackendKey, Case]:
         """What gateways know together, those out decided: ``gateway.core.quarantine.agreed``."""
         now, peers = self._clock(), self._peers()
         cases = quarantine.agreed(shared, self.cases(), peers, now, self.rules)
-        return {place: case for place, case in cases.items() if case != quarantine.NOTHING}
+        return {key: case for key, case in cases.items() if case != quarantine.NOTHING}
 
-    def adopt(self, agreed: Mapping[Place, Case], known: Mapping[Place, Case]) -> None:
+    def adopt(self, agreed: Mapping[BackendKey, Case], known: Mapping[BackendKey, Case]) -> None:
         """Take over what was agreed when this was ``known`` here.
 
         What was found since then stays; what was taken out here and not by agreement comes back.
         """
         cases = self.cases()
-        for place, before in known.items():
-            if cases[place].out == before.out:
-                cases[place] = replace(cases[place], out=None)
+        for key, before in known.items():
+            if cases[key].out == before.out:
+                cases[key] = replace(cases[key], out=None)
         self._take(quarantine.agreed(agreed, cases, self._peers(), self._clock(), self.rules))
 
     def forget_tenants(self) -> None:
@@ -121,30 +121,30 @@ class Standings:
 
     def _set(self, member: Member, case: Case) -> None:
         """What was found or decided here: who it takes out, as far as is known here."""
-        place = self._places()[id(member.past)]
-        cases = self.cases() | {place: quarantine.pruned(case, self._clock(), self.rules)}
-        self._take(quarantine.agreed(cases, cases, self._peers(), self._clock(), self.rules))
+        key, before, now = self._keys()[id(member.past)], self.cases(), self._clock()
+        after = before | {key: quarantine.pruned(case, now, self.rules)}
+        self._take(quarantine.agreed(before, after, self._peers(), now, self.rules))
         self.changed()
 
-    def _take(self, cases: Mapping[Place, Case]) -> None:
+    def _take(self, cases: Mapping[BackendKey, Case]) -> None:
         now = self._clock()
-        for place, case in cases.items():
-            past = self._pasts.get(place)
+        for key, case in cases.items():
+            past = self._pasts.get(key)
             if past is None or past.case == case:
                 continue
             before = quarantine.standing(past.case, now, self.rules)
             past.case = case
             after = quarantine.standing(case, now, self.rules)
             if after.state is not before.state:
-                log.warning("backend %s is %s: %s", place[0], after.state, after.reason)
+                log.warning("backend %s is %s: %s", key[0], after.state, after.reason)
 
-    def _peers(self) -> dict[Place, Mapping[str, set[str]]]:
+    def _peers(self) -> dict[BackendKey, Mapping[str, set[str]]]:
         """The backends of each model that each one serves."""
-        places = self._places()
-        return {places[id(one.past)]: self._peers_of(one) for one in self._members}
+        keys = self._keys()
+        return {keys[id(one.past)]: self._peers_of(one) for one in self._members}
 
-    def _places(self) -> dict[int, Place]:
-        return {id(past): place for place, past in self._pasts.items()}
+    def _keys(self) -> dict[int, BackendKey]:
+        return {id(past): key for key, past in self._pasts.items()}
 
     def _peers_of(self, member: Member) -> Mapping[str, set[str]]:
         """Of one that tells no models, all there are."""

@@ -14,7 +14,7 @@ from gateway.core.fingerprint.matcher import Matcher
 from gateway.core.fingerprint.normal import SLICE_CHARS
 from gateway.core.fingerprint.shingles import Hashes, KnownText, sample
 from gateway.core.fingerprint.verdict import CHECK, Strength
-from gateway.core.quarantine import Place
+from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.dialects.answer_text import AnswerText, Heard
 from gateway.dialects.prompt_text import all_text, is_readable, prompt_text
@@ -44,13 +44,13 @@ class Watch:
         self,
         shared: Fingerprints,
         memory: Memory,
-        place: Place,
+        backend: BackendKey,
         request: ParsedRequest,
         tenant: Tenant,
     ) -> None:
         self._shared = shared
         self._memory = memory
-        self._place = place
+        self._backend = backend
         self._request = request
         self._tenant = tenant.id
         self._number = shared.memories.number(tenant.id)
@@ -101,7 +101,7 @@ class Watch:
 
         windows, words = await self._shared.worked_out(size, hashed)
         if self._shared.tell is not None:
-            self._shared.tell(self._place, memories.tag(self._tenant), kind, windows, words)
+            self._shared.tell(self._backend, memories.tag(self._tenant), kind, windows, words)
         for index, hashes in ((self._memory.index, windows), (self._memory.atoms, words)):
             if len(hashes):
                 for _ in index.add(self._number, kind, hashes):
@@ -188,7 +188,7 @@ class Watch:
         reason = self._unverifiable(seen)
         found = self._strength_word(foreign)
         if found and not self._unconfirmed:
-            self._shared.metrics.fingerprint_findings.labels(self._place[0], found).inc()
+            self._shared.metrics.fingerprint_findings.labels(self._backend[0], found).inc()
         elif self._matcher.longest is None:
             self._remember_answer()
         if reason:

@@ -43,11 +43,13 @@ def notices(settings: Settings) -> Iterator[str]:
 
 
 def _about_sharing(settings: Settings) -> Iterator[str]:
-    if not settings.integrity.shared.model_fields_set:
+    fingerprints = settings.integrity.fingerprints
+    asked = settings.integrity.shared.model_fields_set or (fingerprints and fingerprints.shared)
+    if not asked:
         return
     if not settings.shared_store.shared:
-        if settings.integrity.shared.store is None:
-            yield "integrity.shared is not active: limits.store is memory"
+        if "every" in settings.integrity.shared.model_fields_set:
+            yield "integrity.shared is not active: there is no store to share through"
     elif settings.integrity.secret is None:
         yield (
             "integrity.shared is active in part: without integrity.secret, only the workers of one "

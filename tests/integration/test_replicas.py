@@ -244,7 +244,7 @@ async def test_the_cap_holds_whoever_is_faster(store, pause):
         assert won >= {"a"}
 
 
-async def test_what_the_cap_spared_goes_out_once_there_is_room(store):
+async def test_what_the_cap_spared_goes_out_with_the_next_finding_that_finds_room(store):
     async with two_engines() as engines, two_replicas(store, *engines) as (first, second):
         certain(first, "a")
         await until(lambda: out(second) == {"a"})
@@ -252,6 +252,9 @@ async def test_what_the_cap_spared_goes_out_once_there_is_room(store):
         assert member(second, "b").standing.capped
         await until(lambda: member(first, "b").standing.capped)
         first._standings.release("a", "operator")
+        await until(lambda: state(second, "a") is State.SERVING)
+        assert out(first) == out(second) == set()
+        report(first, "b", tenant="x")
         await until(lambda: out(first) == out(second) == {"b"})
 
 
@@ -311,6 +314,7 @@ async def test_a_frozen_store_holds_up_nothing_and_is_caught_up_with(store):
             assert status["shared"]["up"] is False
             assert (await admin(first, "/readyz"))[0] == 200
             second._standings.release("a", "operator")
+            report(second, "b", tenant="y")
             assert out(second) == {"b"}
             assert out(first) == {"a"}
         await until(lambda: out(first) == out(second) == {"b"}, 6)
@@ -370,10 +374,29 @@ async def test_what_others_wrote_there_is_counted_and_replaced(store):
         [key] = store.keys_like("*standings")
         with store.client() as client:
             client.set(key, "[]")
-        await until(lambda: sample(first, "poolgate_shared_unreadable_total") >= 1)
+        await until(lambda: any(unreadable(app) for app in (first, second)))
         async with replica(store, *engines) as later:
             assert out(later) == {"a"}
         assert out(first) == out(second) == {"a"}
+
+
+def unreadable(app):
+    return sample(app, "poolgate_shared_unreadable_total")
+
+
+async def test_a_key_of_another_type_stops_its_part_and_says_so(store):
+    async with two_engines() as engines, two_replicas(store, *engines) as (first, second):
+        certain(first, "a")
+        await until(lambda: out(second) == {"a"})
+        key = store.keys_like("*standings")[0].replace("standings", "incidents")
+        with store.client() as client:
+            client.set(key, "in the way")
+        await until(lambda: sample(second, "poolgate_shared_state_up") == 0)
+        first._standings.release("a", "operator")
+        await until(lambda: out(second) == set())
+        with store.client() as client:
+            client.delete(key)
+        await until(lambda: sample(second, "poolgate_shared_state_up") == 1)
 
 
 # --- incidents ---------------------------------------------------------------------------------

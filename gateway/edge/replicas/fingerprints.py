@@ -14,6 +14,7 @@ from gateway.core.fingerprint import batch
 from gateway.core.fingerprint.batch import Batch, Text
 from gateway.core.fingerprint.index import Kind
 from gateway.core.fingerprint.shingles import Hashes
+from gateway.core.quarantine import BackendKey
 from gateway.edge.backends import Backend
 from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.metrics import Metrics
@@ -49,10 +50,10 @@ class Outbox:
             self._size = 0
 
     def put(
-        self, place: tuple[str, str], tenant: str, kind: Kind, windows: Hashes, atoms: Hashes
+        self, backend: BackendKey, tenant: str, kind: Kind, windows: Hashes, atoms: Hashes
     ) -> None:
         """Take a text's hashes; where too many wait, the oldest are dropped, and counted."""
-        for text in batch.parts(place, tenant, kind, windows, atoms):
+        for text in batch.parts(backend, tenant, kind, windows, atoms):
             self._waiting.append(text)
             self._size += text.count
         while self._size > _MOST_WAITING:

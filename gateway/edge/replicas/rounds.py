@@ -103,8 +103,7 @@ class Replicas:
         if self._running is not None:
             await asyncio.wait({self._running}, timeout=LAST_WORDS)
         await self._tasks.cancel()
-        with contextlib.suppress(StoreTrouble):
-            await self._line.close()
+        await self._line.close()
 
     async def _run(self) -> None:
         while True:
@@ -125,8 +124,9 @@ class Replicas:
                     await part.resume()
                 if await part.exchange():
                     self.wake()
-        except StoreTrouble as trouble:
-            self._store_is(up=False, why=str(trouble))
+        except Exception as error:  # a round that ends the task would end all sharing unheard
+            known = isinstance(error, StoreTrouble)
+            self._store_is(up=False, why=str(error) if known else type(error).__name__)
             self._metrics.shared.failures.inc()
         else:
             self._store_is(up=True)

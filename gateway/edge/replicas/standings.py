@@ -12,9 +12,9 @@ from secrets import token_bytes
 from typing import Final
 
 from gateway.core import casefile
-from gateway.core.quarantine import NOTHING, Case, Place
+from gateway.core.quarantine import NOTHING, BackendKey, Case
 from gateway.core.sealing import NONCE_BYTES
-from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.line import Group, Line, StoreTrouble
 from gateway.edge.standing import Standings
 
 _ATTEMPTS: Final = 20  # in one round, each lost to another replica
@@ -43,8 +43,10 @@ class SharedStandings:
         self._seal = group.seal("standings")
         self._standings = standings
         self._sealed = b""  # the document as it was last seen
-        self._shared: Mapping[Place, Case] = {}
-        self._settled: Mapping[Place, Case] | None = None  # what was known here when it was agreed
+        self._shared: Mapping[BackendKey, Case] = {}
+        self._settled: Mapping[BackendKey, Case] | None = (
+            None  # what was known here when it was agreed
+        )
         self.unreadable = 0  # documents not of this group, or changed; replaced by what is known
 
     async def exchange(self) -> bool:
@@ -64,7 +66,7 @@ class SharedStandings:
                 self._sealed, self._shared = told or self._sealed, agreed
                 if known != self._settled:
                     self._standings.adopt(agreed, known)
-                    self._settled = {place: agreed.get(place, NOTHING) for place in known}
+                    self._settled = {key: agreed.get(key, NOTHING) for key in known}
                 return False
             self._hear(answer)
         return True
@@ -73,6 +75,8 @@ class SharedStandings:
         """None where it was done; else the document, which is another than the one known."""
         digest = sha1(self._sealed, usedforsecurity=False).hexdigest()
         answer = await self._line.ask("EVAL", _EXCHANGE, 1, self._key, digest, told, _KEPT_MS)
+        if answer != 1 and not isinstance(answer, bytes):
+            raise StoreTrouble("an answer that is none")
         return answer if isinstance(answer, bytes) else None
 
     async def resume(self) -> None:

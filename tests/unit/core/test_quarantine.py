@@ -42,8 +42,8 @@ def case_of(*clues, room=True, rules=RULES):
     """The case of one of several backends after some clues, each judged as it comes."""
     cases = {}
     for one in clues:
-        cases = {A: reported(cases.get(A, NOTHING), one)}
-        cases = agreed(cases, cases, PAIR if room else ALONE, one.at, rules)
+        found = {A: reported(cases.get(A, NOTHING), one)}
+        cases = agreed(cases, found, PAIR if room else ALONE, one.at, rules)
     return cases.get(A, NOTHING)
 
 
@@ -151,6 +151,19 @@ def test_who_was_taken_out_first_stays_out_where_the_store_forgot_both():
     assert (cases[A].out, cases[B].out) == (None, Mark(1.0, "latency"))
 
 
+def test_who_was_out_stays_out_where_the_store_forgot_it_and_another_was_found_sooner():
+    mine = {A: case_of(clue(CERTAIN, when=2.0)), B: case_of(clue(CERTAIN, when=1.0), room=False)}
+    cases = agreed({}, mine, PAIR, 3.0, RULES)
+    assert (cases[A].out, cases[B].out) == (Mark(2.0, "latency"), None)
+
+
+def test_what_was_decided_is_not_judged_again_without_another_finding():
+    shared = {A: case_of(clue(CERTAIN), room=False)}
+    assert agreed(shared, shared, PAIR, 1.0, RULES) == shared
+    mine = {A: reported(shared[A], clue(when=1.0))}
+    assert agreed(shared, mine, PAIR, 1.0, RULES)[A].out is not None
+
+
 def test_a_release_elsewhere_ends_a_quarantine_here():
     mine = {A: case_of(clue(CERTAIN))}
     shared = {A: release(mine[A], 5.0, "operator")}
@@ -190,8 +203,8 @@ def test_no_series_of_clues_breaks_the_rules(clues, room):
     cases = {}
     for one in sorted(clues, key=lambda each: each.at):
         before = standing(cases.get(A, NOTHING), one.at, RULES)
-        cases = {A: reported(cases.get(A, NOTHING), one)}
-        cases = agreed(cases, cases, PAIR if room else ALONE, one.at, RULES)
+        found = {A: reported(cases.get(A, NOTHING), one)}
+        cases = agreed(cases, found, PAIR if room else ALONE, one.at, RULES)
         told = standing(cases[A], one.at, RULES)
         assert len(cases[A].clues) <= CLUES_KEPT
         if before.state is State.QUARANTINED:
@@ -248,15 +261,8 @@ def test_cases_come_to_the_same_in_any_order_and_however_often(one, two, three):
 def test_what_is_agreed_never_passes_the_share(found, share):
     """Two gateways that found what they found, and write one after the other."""
     rules = Rules(max_share=share)
-    first, second = (
-        dict(zip((A, B), found[:2], strict=True)),
-        dict(zip((A, B), found[2:], strict=True)),
-    )
-    for mine in (first, second):  # each keeps the cap for itself
-        for place in mine:
-            mine[place] = Case(mine[place].released, mine[place].clues)
-    one = agreed(first, first, PAIR, 200.0, rules)
-    other = agreed(second, second, PAIR, 200.0, rules)
+    one = agreed({}, dict(zip((A, B), found[:2], strict=True)), PAIR, 200.0, rules)
+    other = agreed({}, dict(zip((A, B), found[2:], strict=True)), PAIR, 200.0, rules)
     written = agreed({}, one, PAIR, 200.0, rules)
     rewritten = agreed(written, other, PAIR, 200.0, rules)
     for together in (one, other, written, rewritten):
