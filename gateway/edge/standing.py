@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.core import quarantine
@@ -104,16 +104,11 @@ class Standings:
         cases = quarantine.agreed(shared, self.cases(), peers, now, self.rules)
         return {key: case for key, case in cases.items() if case != quarantine.NOTHING}
 
-    def adopt(self, agreed: Mapping[BackendKey, Case], known: Mapping[BackendKey, Case]) -> None:
-        """Take over what was agreed when this was ``known`` here.
-
-        What was found since then stays; what was taken out here and not by agreement comes back.
+    def adopt(self, shared: Mapping[BackendKey, Case]) -> None:
+        """Take over what was agreed. What was found here meanwhile stays, as far as the cap lets
+        it: who was taken out here and not by agreement comes back where there is no room.
         """
-        cases = self.cases()
-        for key, before in known.items():
-            if cases[key].out == before.out:
-                cases[key] = replace(cases[key], out=None)
-        self._take(quarantine.agreed(agreed, cases, self._peers(), self._clock(), self.rules))
+        self._take(self.agreed(shared))
 
     def forget_tenants(self) -> None:
         """Tenants have other pseudonyms from now on."""
@@ -128,9 +123,9 @@ class Standings:
 
     def _take(self, cases: Mapping[BackendKey, Case]) -> None:
         now = self._clock()
-        for key, case in cases.items():
-            past = self._pasts.get(key)
-            if past is None or past.case == case:
+        for key, past in self._pasts.items():
+            case = cases.get(key, quarantine.NOTHING)
+            if past.case == case:
                 continue
             before = quarantine.standing(past.case, now, self.rules)
             past.case = case

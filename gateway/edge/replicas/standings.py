@@ -65,7 +65,7 @@ class SharedStandings:
             if answer is None:
                 self._sealed, self._shared = told or self._sealed, agreed
                 if known != self._settled:
-                    self._standings.adopt(agreed, known)
+                    self._standings.adopt(agreed)
                     self._settled = {key: agreed.get(key, NOTHING) for key in known}
                 return False
             self._hear(answer)
