@@ -15,7 +15,8 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
 from gateway.edge.clock import wall_clock
-from gateway.edge.configured import quarantine_rules
+from gateway.edge.configured import connection_rules, quarantine_rules
+from gateway.edge.connections import Connections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents, nobody_else
 from gateway.edge.metrics import Metrics
@@ -98,9 +99,16 @@ class App:
             self._sharing,
         ).application()
         operators.add_routes(self._routes)
+        connections = Connections(
+            lambda: connection_rules(self.settings), self.metrics, self._clock
+        )
         private = Fronts(fronts.data, None)
         self._servers = Servers(
-            self._handler, operators, self._tasks, private if admin is not None else fronts
+            self._handler,
+            connections,
+            operators,
+            self._tasks,
+            private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
 
@@ -139,6 +147,8 @@ class App:
             if self._generation.replicas is not None:
                 await self._generation.replicas.close()
             await self._generation.runtime.limiting.close()
+            if self._generation.tracing is not None:
+                await self._generation.tracing.close()
         if self._access_log is not None:
             self._access_log.close()
 
@@ -188,6 +198,7 @@ class App:
         rules = quarantine_rules(generation.settings.integrity.quarantine)
         standings.configure(rules, generation.runtime.backends)
         incidents.sink = generation.webhook
+        self.recorder.tracing = generation.tracing
         if incidents.key != generation.secret:
             incidents.key = generation.secret
             standings.forget_tenants()
@@ -213,6 +224,8 @@ class App:
         await old.close()
         if old.runtime.limiting is not self.generation.runtime.limiting:
             await old.runtime.limiting.close()
+        if old.tracing is not None and old.tracing is not self.generation.tracing:
+            await old.tracing.close()
 
 
 def _started(part: T | None) -> T:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import aiohttp
@@ -38,7 +39,7 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
 from gateway.edge.replicas.incidents import SharedIncidents
 from gateway.edge.replicas.line import Group, Line
@@ -48,7 +49,7 @@ from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
 from gateway.edge.webhook import Webhook
-from gateway.settings import Settings
+from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
 from gateway.tokens.counters import EngineCounters
@@ -90,6 +91,7 @@ class Generation:
     discovering: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
+    tracing: Tracing | None
     secret: bytes = field(repr=False)
     replicas: Replicas | None = None
 
@@ -119,6 +121,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
+        await _load_what_it_needs(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -162,6 +165,7 @@ class Builder:
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
+        tracing = self._tracing(settings)
         runtime = Runtime(
             backends,
             tenants.directory(settings),
@@ -171,6 +175,7 @@ class Builder:
             settings.body.max_bytes,
             timeouts.body,
             sentinels,
+            tracing,
         )
         discovering = Tasks()
         for backend in backends:
@@ -189,6 +194,7 @@ class Builder:
             discovering,
             webhook,
             fingerprints,
+            tracing,
             secret,
             self._replicas(settings, secret),
         )
@@ -220,6 +226,17 @@ class Builder:
         return limiting(
             settings.limits, self._lasting.metrics, self._lasting.tasks, self._lasting.clock
         )
+
+    def _tracing(self, settings: Settings) -> Tracing | None:
+        """That of now where a reload leaves it as it is."""
+        if settings.telemetry is None:
+            return None
+        before = self._before
+        if before is not None and before.settings.telemetry == settings.telemetry:
+            return before.tracing
+        from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
+
+        return OpenTelemetry(settings.telemetry, self._lasting.metrics, self._lasting.clock)
 
     def _backend(
         self,
@@ -283,6 +300,19 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+async def _load_what_it_needs(settings: Settings) -> None:
+    """On a thread: half a second. Raises ``SettingsError`` for what is missing."""
+    if settings.telemetry is None:
+        return
+    try:
+        await asyncio.to_thread(import_module, "gateway.edge.otel")
+    except ImportError:
+        missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
+        raise SettingsError([Problem("telemetry", missing)]) from None
+    if settings.telemetry.tls is not None:
+        tls.to_server(settings.telemetry.tls, "telemetry.tls")
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

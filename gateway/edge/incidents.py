@@ -86,7 +86,8 @@ class Incidents:
         incident = {**incident, "replica": self.replica}
         self._keep(incident)
         self._metrics.incidents.labels(incident["kind"]).inc()
-        log.warning("%s", msgspec.json.encode(incident).decode())
+        written = msgspec.json.encode(incident).decode()
+        log.warning("%s", written, extra={"incident": msgspec.Raw(written.encode())})
         if self.sink is not None:
             self.sink.put(incident)
         self.untold.append(incident)
