@@ -25,6 +25,7 @@ from gateway.core.prefixes import PrefixMemory
 from gateway.core.probe_schedule import Schedule, held, vouched
 from gateway.core.quarantine import Standing, State, awaiting
 from gateway.edge.calibration import Calibrator
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
 from gateway.edge.queueing import Queue
@@ -86,7 +87,7 @@ class Backend:
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
         self.calibrator = calibrator  # None where no local tokenizer counts
-        self._standings = standings or Standings(clock)
+        self._standings = standings or Standings(wall_clock)
         self.past: Past = self._standings.past(wiring.name, wiring.url)
         self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)
