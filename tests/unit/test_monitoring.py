@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.core.probe_schedule import Result
 from gateway.edge.exchange import ENGINE_REFUSED
 from gateway.edge.metrics import CONNECTION_ENDS, DELIVERIES, EXPORTS, MARKERS, Metrics
 from gateway.errors import Kind
@@ -44,7 +45,7 @@ WORDS = {
     | {str(one) for one in Outcome}
     | {ENGINE_REFUSED, "answered", *MARKERS},
     "reason": {kind.code for kind in Kind} | {*CONNECTION_ENDS},
-    "result": {*EXPORTS, *DELIVERIES, "hit", "miss"},
+    "result": {*EXPORTS, *DELIVERIES, "hit", "miss", *map(str, Result)},
     "error_type": {""},
 }
 
