@@ -22,6 +22,7 @@ from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Cal
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    integrity_secret,
     media_rules,
     model_to_ask,
     sentinel_desk,
@@ -32,7 +33,6 @@ from gateway.edge.discovery import Discovery
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Runtime
-from gateway.edge.keys import integrity_secret
 from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
