@@ -14,7 +14,8 @@ from gateway.build import Builder, Generation, Lasting
 from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
-from gateway.edge.configured import quarantine_rules
+from gateway.edge.configured import connection_rules, quarantine_rules
+from gateway.edge.connections import Connections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
 from gateway.edge.metrics import Metrics
@@ -89,9 +90,16 @@ class App:
             self._handler, self.recorder, self.metrics, self._clock, self._standings
         ).application()
         operators.add_routes(self._routes)
+        connections = Connections(
+            lambda: connection_rules(self.settings), self.metrics, self._clock
+        )
         private = Fronts(fronts.data, None)
         self._servers = Servers(
-            self._handler, operators, self._tasks, private if admin is not None else fronts
+            self._handler,
+            connections,
+            operators,
+            self._tasks,
+            private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
         self._generation.watch()
@@ -126,6 +134,8 @@ class App:
         if self._generation is not None:
             await self._generation.close()
             await self._generation.runtime.limiting.close()
+            if self._generation.tracing is not None:
+                await self._generation.tracing.close()
         if self._access_log is not None:
             self._access_log.close()
 
@@ -165,6 +175,7 @@ class App:
         rules = quarantine_rules(generation.settings.integrity.quarantine)
         self._standings.configure(rules, generation.runtime.backends)
         self.recorder.incidents.sink = generation.webhook
+        self.recorder.tracing = generation.tracing
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
@@ -178,6 +189,8 @@ class App:
             await old.close()
             if old.runtime.limiting is not self.generation.runtime.limiting:
                 await old.runtime.limiting.close()
+            if old.tracing is not None and old.tracing is not self.generation.tracing:
+                await old.tracing.close()
 
 
 def _started(part: T | None) -> T:

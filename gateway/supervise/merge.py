@@ -28,6 +28,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
         "poolgate_queue_waiting": add,
+        "poolgate_connections": add,
         # Each worker asks the engines itself: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,
@@ -37,6 +38,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
+        "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
         # One worker probes. Each holds the engines against the gate.
