@@ -33,8 +33,8 @@ CONNECTION_ENDS = ("total", "per_address", "headers", "write_idle")
 DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
-_WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 # As the semantic conventions have them, and beyond: a long prompt's prefill takes minutes.
 _DURATION = tuple(0.01 * 2**power for power in range(17))
 _TOKENS = tuple(4.0**power for power in range(14))
@@ -68,12 +68,52 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         make = _Maker(self.registry)
+        self._of_requests(make)
+        self._of_backends(make)
+        self._of_checks(make)
+        self._of_watches(make)
+        self._of_limits(make)
+        self._of_queues(make)
+        self._of_processes(make)
+        self._show_zeros()
+        self.gen_ai = GenAi(make)
+
+    def _of_requests(self, make: _Maker) -> None:
         self.requests = make.counter(
             "poolgate_requests", "Requests by outcome", "dialect", "backend", "tenant", "outcome"
         )
         self.rejections = make.counter(
             "poolgate_rejections", "Refusals by reason (the code in the error body)", "reason"
         )
+        self.count_seconds = make.histogram(
+            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        )
+        self.count_cache = make.counter(
+            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        )
+        self.overhead_seconds = make.histogram(
+            "poolgate_overhead_seconds",
+            "Time from a read request to its first byte going upstream",
+            _SECONDS,
+        )
+        self.retries = make.counter(
+            "poolgate_withheld_retries",
+            "Requests asked again elsewhere after this backend's answer was withheld",
+            "backend",
+        )
+        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
+        self.connections_ended = make.counter(
+            "poolgate_connections_ended",
+            "Connections refused or ended for the clients' sake who behave",
+            "reason",
+        )
+        self.cached_tokens = make.counter(
+            "poolgate_cached_prompt_tokens",
+            "Prompt tokens that engines took from their caches, as they reported them",
+            "backend",
+        )
+
+    def _of_backends(self, make: _Maker) -> None:
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
             "Longest prompt a worker accepts",
@@ -100,17 +140,29 @@ class Metrics:
         self.limit_age = make.gauge(
             "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
         )
-        self.count_seconds = make.histogram(
-            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        self.standing = make.gauge(
+            "poolgate_backend_standing",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
+            " its probe (nothing is sent)",
+            "backend",
         )
-        self.count_cache = make.counter(
-            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        self.backend_state = make.gauge(
+            "poolgate_backend_state",
+            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
+            "backend",
         )
-        self.overhead_seconds = make.histogram(
-            "poolgate_overhead_seconds",
-            "Time from a read request to its first byte going upstream",
-            _SECONDS,
+        self.calibration_state = make.gauge(
+            "poolgate_calibration_state",
+            "1 our counts equal the engine's, 0 not known, -1 they differ",
+            "backend",
         )
+        self.calibration_differences = make.gauge(
+            "poolgate_calibration_differences",
+            "Samples on which our counts and the engine's differ",
+            "backend",
+        )
+
+    def _of_checks(self, make: _Maker) -> None:
         self.checks = make.counter(
             "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
         )
@@ -137,118 +189,8 @@ class Metrics:
             "Incidents for the webhook, by what became of them",
             "result",
         )
-        self.retries = make.counter(
-            "poolgate_withheld_retries",
-            "Requests asked again elsewhere after this backend's answer was withheld",
-            "backend",
-        )
-        self.standing = make.gauge(
-            "poolgate_backend_standing",
-            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
-            " its probe (nothing is sent)",
-            "backend",
-        )
-        self.backend_state = make.gauge(
-            "poolgate_backend_state",
-            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
-            "backend",
-        )
-        self.calibration_state = make.gauge(
-            "poolgate_calibration_state",
-            "1 our counts equal the engine's, 0 not known, -1 they differ",
-            "backend",
-        )
-        self.calibration_differences = make.gauge(
-            "poolgate_calibration_differences",
-            "Samples on which our counts and the engine's differ",
-            "backend",
-        )
-        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
-        self.connections_ended = make.counter(
-            "poolgate_connections_ended",
-            "Connections refused or ended for the clients' sake who behave",
-            "reason",
-        )
-        self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
-        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
-        self.workers.set(1)
-        self.worker_restarts = make.counter(
-            "poolgate_worker_restarts", "Worker processes started again after they ended"
-        )
-        self.limiter_seconds = make.histogram(
-            "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
-        )
-        self.limiter_decisions = make.counter(
-            "poolgate_limiter_decisions", "Decisions on quotas by outcome", "outcome"
-        )
-        self.quota_refusals = make.counter(
-            "poolgate_quota_refusals",
-            "Requests that a quota refused, or would have but for its shadow",
-            "tenant",
-            "quota",
-            "mode",
-        )
-        self.limiter_keys_repaired = make.counter(
-            "poolgate_limiter_keys_repaired", "Unreadable keys of the store that were replaced"
-        )
-        self.limiter_slots_lost = make.counter(
-            "poolgate_limiter_slots_lost",
-            "Places of running requests that the store forgot and others took",
-        )
-        self.gen_ai = GenAi(make)
-        self.cached_tokens = make.counter(
-            "poolgate_cached_prompt_tokens",
-            "Prompt tokens that engines took from their caches, as they reported them",
-            "backend",
-        )
-        self.spans = make.counter(
-            "poolgate_spans", "Spans of traces, by what became of them", "result"
-        )
-        self.refused_for_length = make.counter(
-            "poolgate_refused_prompt_tokens",
-            "Tokens of prompts refused as too long: what the limit costs its users",
-            "backend",
-            "limited_by",
-        )
 
-        self.queue_waiting = make.gauge(
-            "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
-        )
-        self.queue_wait = make.histogram(
-            "poolgate_queue_wait_seconds", "Time a request waited for room", _WAIT, "backend"
-        )
-        self.queue_refusals = make.counter(
-            "poolgate_queue_refusals",
-            "Requests refused by a backend's queue",
-            "backend",
-            "reason",
-        )
-
-        self._watch_backends(make)
-        self._begin_at_zero()
-
-    def _begin_at_zero(self) -> None:
-        """Counters of which the first event must show."""
-        for reason in CONNECTION_ENDS:
-            self.connections_ended.labels(reason)
-        for outcome in Outcome:
-            self.limiter_decisions.labels(outcome)
-        for marker in MARKERS:
-            self.sentinel_markers.labels(marker)
-        for result in DELIVERIES:
-            self.webhook.labels(result)
-        for check in OWN_CHECKS:
-            self.incidents.labels(check)
-        for result in EXPORTS:
-            self.spans.labels(result)
-        for check in CHECKS:
-            self.incidents.labels(check)
-            self.incidents_suppressed.labels(check)
-            for verdict in Verdict:
-                self.checks.labels(check, verdict)
-
-    def _watch_backends(self, make: _Maker) -> None:
-        """What probes and the gate find of backends."""
+    def _of_watches(self, make: _Maker) -> None:
         self.probe_runs = make.counter(
             "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
         )
@@ -277,6 +219,79 @@ class Metrics:
             "check",
             "level",
         )
+
+    def _of_limits(self, make: _Maker) -> None:
+        self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
+        self.limiter_seconds = make.histogram(
+            "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
+        )
+        self.limiter_decisions = make.counter(
+            "poolgate_limiter_decisions", "Decisions on quotas by outcome", "outcome"
+        )
+        self.quota_refusals = make.counter(
+            "poolgate_quota_refusals",
+            "Requests that a quota refused, or would have but for its shadow",
+            "tenant",
+            "quota",
+            "mode",
+        )
+        self.limiter_keys_repaired = make.counter(
+            "poolgate_limiter_keys_repaired", "Unreadable keys of the store that were replaced"
+        )
+        self.limiter_slots_lost = make.counter(
+            "poolgate_limiter_slots_lost",
+            "Places of running requests that the store forgot and others took",
+        )
+
+    def _of_processes(self, make: _Maker) -> None:
+        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
+        self.workers.set(1)
+        self.worker_restarts = make.counter(
+            "poolgate_worker_restarts", "Worker processes started again after they ended"
+        )
+        self.spans = make.counter(
+            "poolgate_spans", "Spans of traces, by what became of them", "result"
+        )
+        self.refused_for_length = make.counter(
+            "poolgate_refused_prompt_tokens",
+            "Tokens of prompts refused as too long: what the limit costs its users",
+            "backend",
+            "limited_by",
+        )
+
+    def _of_queues(self, make: _Maker) -> None:
+        self.queue_waiting = make.gauge(
+            "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
+        )
+        self.queue_wait = make.histogram(
+            "poolgate_queue_wait_seconds", "Time a request waited for room", _WAIT, "backend"
+        )
+        self.queue_refusals = make.counter(
+            "poolgate_queue_refusals",
+            "Requests refused by a backend's queue",
+            "backend",
+            "reason",
+        )
+
+    def _show_zeros(self) -> None:
+        """Series that are known before anything is counted, so that a rate sees the first."""
+        for reason in CONNECTION_ENDS:
+            self.connections_ended.labels(reason)
+        for outcome in Outcome:
+            self.limiter_decisions.labels(outcome)
+        for marker in MARKERS:
+            self.sentinel_markers.labels(marker)
+        for result in DELIVERIES:
+            self.webhook.labels(result)
+        for result in EXPORTS:
+            self.spans.labels(result)
+        for check in OWN_CHECKS:
+            self.incidents.labels(check)
+        for check in CHECKS:
+            self.incidents.labels(check)
+            self.incidents_suppressed.labels(check)
+            for verdict in Verdict:
+                self.checks.labels(check, verdict)
 
     def forget_limits(self) -> None:
         """Drop the gauges that describe backends and workers, before they are set anew."""
