@@ -7,7 +7,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Cal
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    integrity_secret,
     media_rules,
     model_to_ask,
     sentinel_desk,
@@ -40,6 +41,11 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder, Tracing
+from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
+from gateway.edge.replicas.incidents import SharedIncidents
+from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.rounds import Part, Replicas, Sharing
+from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
@@ -72,6 +78,7 @@ class Lasting:
     standings: Standings
     actions: Actions
     recollections: Recollections
+    outbox: Outbox
     probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
@@ -90,6 +97,8 @@ class Generation:
     webhook: Webhook | None
     fingerprints: Fingerprints | None
     tracing: Tracing | None
+    secret: bytes = field(repr=False)
+    replicas: Replicas | None = None
 
     @property
     def busy(self) -> bool:
@@ -149,7 +158,7 @@ class Builder:
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
         fingerprints = await fingerprinting(
-            settings.integrity,
+            settings,
             lasting.secret,
             before.fingerprints if before else None,
             threads,
@@ -188,6 +197,7 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        secret = integrity_secret(settings.integrity, lasting.secret)
         watching = Watching(
             lasting.standings,
             lasting.actions,
@@ -218,7 +228,28 @@ class Builder:
             webhook,
             fingerprints,
             tracing,
+            secret,
+            self._replicas(settings, secret),
         )
+
+    def _replicas(self, settings: Settings, secret: bytes) -> Replicas | None:
+        """The one of now where a reload leaves it as it is. It is not started here."""
+        if not settings.shared_store.shared:
+            return None
+        sharing = Sharing(settings.shared_store, secret, settings.integrity.shared.every)
+        before = self._before.replicas if self._before else None
+        if before is not None and before.sharing == sharing:
+            return before
+        lasting, incidents = self._lasting, self._lasting.recorder.incidents
+
+        def parts(line: Line, group: Group) -> tuple[Part, ...]:
+            return (
+                SharedStandings(line, group, lasting.standings),
+                SharedIncidents(line, group, incidents),
+                SharedFingerprints(line, group, lasting.outbox, lasting.metrics),
+            )
+
+        return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""
