@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.core.gate import Level
 from gateway.core.probe_schedule import Result
 from gateway.edge.exchange import ENGINE_REFUSED
 from gateway.edge.metrics import CONNECTION_ENDS, DELIVERIES, EXPORTS, MARKERS, Metrics
@@ -45,7 +46,8 @@ WORDS = {
     | {str(one) for one in Outcome}
     | {ENGINE_REFUSED, "answered", *MARKERS},
     "reason": {kind.code for kind in Kind} | {*CONNECTION_ENDS},
-    "result": {*EXPORTS, *DELIVERIES, "hit", "miss", *map(str, Result)},
+    "result": {*EXPORTS, *DELIVERIES, *map(str, Result), "hit", "miss"},
+    "level": {str(one) for one in Level},
     "error_type": {""},
 }
 
