@@ -129,6 +129,8 @@ class App:
         if self._generation is not None:
             await self._generation.close()
             await self._generation.runtime.limiting.close()
+            if self._generation.tracing is not None:
+                await self._generation.tracing.close()
         if self._access_log is not None:
             self._access_log.close()
 
@@ -168,6 +170,7 @@ class App:
         rules = quarantine_rules(generation.settings.integrity.quarantine)
         self._standings.configure(rules, generation.runtime.backends)
         self.recorder.incidents.sink = generation.webhook
+        self.recorder.tracing = generation.tracing
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
@@ -181,6 +184,8 @@ class App:
             await old.close()
             if old.runtime.limiting is not self.generation.runtime.limiting:
                 await old.runtime.limiting.close()
+            if old.tracing is not None and old.tracing is not self.generation.tracing:
+                await old.tracing.close()
 
 
 def _started(part: T | None) -> T:

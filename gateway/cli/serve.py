@@ -18,6 +18,7 @@ import uvloop
 from gateway.app import App
 from gateway.cli.config_file import own_environment, read_written
 from gateway.edge.access_log import AccessLog
+from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
 from gateway.supervise.handover import Written
@@ -101,6 +102,7 @@ async def _serve(args: argparse.Namespace) -> int:
         return await _serve_alone(args, lambda: _settings(args))
     text = read_written(args.config)
     settings = _settings(args, text)
+    log_to_stderr(settings.logging)
     if settings.workers == 1:
         return await _serve_alone(args, lambda: _settings(args, read_written(args.config)))
     workers = Supervisor(settings, text, own_environment(), access_log=not args.no_access_log)
@@ -140,7 +142,7 @@ async def _until_told(
         for notice in gateway.settings.notices:
             log.warning("%s", notice)
         log.info("listening on %s, admin on %s", gateway.data_url, gateway.admin_url)
-        await unless(_reload_when(told.reload, reload), told.end.wait())
+        await unless(_reload_when(told.reload, gateway, reload), told.end.wait())
         log.info("draining for up to %gs", gateway.settings.drain)
         if not await unless(gateway.drain(), told.at_once.wait()):
             log.warning("told to end once more: what runs is cut off")
@@ -164,22 +166,23 @@ class _Told:
 
 
 async def _reload_when(
-    told: asyncio.Event, reload: Callable[[], Coroutine[Any, Any, None]]
+    told: asyncio.Event, gateway: Gateway, reload: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
     """Whenever it is told, for ever."""
     while True:
         await told.wait()
         told.clear()
-        await _reload(reload)
+        await _reload(gateway, reload)
 
 
-async def _reload(reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _reload(gateway: Gateway, reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A bad file changes nothing."""
     try:
         await reload()
     except SettingsError as error:
         log.error("reload refused, the old configuration stays: %s", error)  # noqa: TRY400
     else:
+        log_to_stderr(gateway.settings.logging)
         log.info("configuration reloaded")
 
 

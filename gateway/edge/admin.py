@@ -195,7 +195,9 @@ class Admin:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
             metrics.calibration_differences.labels(name).set(len(found.differences))
-        seen = backend.discovery.snapshot.workers.values()
+        snapshot = backend.discovery.snapshot
+        metrics.contradictions.labels(name).set(len(contradictions(snapshot)))
+        seen = snapshot.workers.values()
         ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
         for word in seen:

@@ -89,14 +89,14 @@ class Backend:
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
-        self._clock = clock
+        self.clock = clock  # seconds, as in all that is recorded of its requests
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
         self._processes = incarnations(discovery.snapshot)
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
         return self._held_back(
-            capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+            capacity(self.discovery.snapshot, self.wiring.rules, self.clock(), model)
         )
 
     def capacity_for(self, model: str) -> Capacity:
@@ -104,7 +104,7 @@ class Backend:
 
         ``Known.age`` is that of the moment it was worked out.
         """
-        snapshot, now = self.discovery.snapshot, self._clock()
+        snapshot, now = self.discovery.snapshot, self.clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
             self._notice(snapshot)
@@ -120,7 +120,7 @@ class Backend:
 
     def stated(self, model: str) -> int | None:
         """The longest prompt its workers say they accept, before anything of ours is taken off."""
-        known = capacity(self.discovery.snapshot, STATED, self._clock(), model)
+        known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
         return known.tokens if isinstance(known, Known) else None
 
     def _notice(self, snapshot: Snapshot) -> None:
@@ -148,6 +148,12 @@ class Backend:
             return limit
         margin = self.calibrator.margin(limit.tokens)
         return replace(limit, tokens=limit.tokens - margin) if margin else limit
+
+    @property
+    def engine(self) -> str:
+        """Which engine it is; ``unknown`` before it told."""
+        engine = self.discovery.engine
+        return engine.name if engine is not None else "unknown"
 
     @property
     def load(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,11 +22,12 @@ from gateway.edge import framing, models, relay
 from gateway.edge.backends import Backend, choose, quarantined
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
-from gateway.edge.exchange import Exchange, Users
+from gateway.edge.exchange import Asked, Exchange, Stage, Users
 from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
+from gateway.edge.logs import place
 from gateway.edge.queueing import queued
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.sentinels import MOST_TOKENS, SentinelDesk
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest, Unverifiable
@@ -50,6 +50,7 @@ class Runtime:
     max_body_bytes: int
     body_deadline: float
     sentinels: SentinelDesk | None = None
+    tracing: Tracing | None = None
     users: Users = field(default_factory=Users)
 
 
@@ -67,8 +68,11 @@ class Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """One exchange: the line, the rescue, the record."""
         path, _, query = request.raw_path.partition("?")
-        users = self.runtime.users
+        users, tracing = self.runtime.users, self.runtime.tracing
         exchange = Exchange(next(self._ids), self._clock(), path, query, users)
+        exchange.method = request.method
+        if tracing is not None:
+            exchange.trace, exchange.secure = tracing.begin(request.headers), request.secure
         self.in_flight += 1
         users.begin()
         try:
@@ -82,11 +86,12 @@ class Handler:
         except Exception as error:
             # A bug. Its message may quote a prompt, so only type and place are told.
             log.error(  # noqa: TRY400
-                "request %s failed: %s", exchange.request_id, _where(error)
+                "request %s failed: %s", exchange.request_id, place(error)
             )
             broken = Rejection(Kind.INTERNAL, "The gateway failed to serve this request.")
             return _refuse(exchange, request.method, broken)
         finally:
+            exchange.ended = self._clock()
             self.in_flight -= 1
             users.end()
             if self.draining or framing.ends_connection(request):
@@ -114,11 +119,12 @@ class Handler:
             return _json(exchange, 200, models.listing(runtime.backends, tenant))
         exchange.dialect = dialect.name
         raw = await read_body(request, runtime.max_body_bytes, runtime.body_deadline)
+        exchange.stages.append(Stage("read", exchange.started, self._clock()))
         parsed = await _parse(runtime, dialect, exchange.path, raw)
-        exchange.stream = parsed.stream
+        exchange.stream, exchange.asked = parsed.stream, _asked(dialect, parsed)
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
-        exchange.backend = backend.name
+        exchange.backend, exchange.engine = backend.name, backend.engine
         exchange.doubt = backend.doubt(parsed.prompt)
         marked = await _marked(runtime, dialect, tenant, parsed)
         if parsed.counts_only:
@@ -201,7 +207,8 @@ async def _elsewhere(backends: Sequence[Backend], call: Call) -> Call | None:
     trial = replace(call.exchange, length=None)
     try:
         backend = choose(others, call.parsed.model)
-        trial.backend, trial.doubt = backend.name, backend.doubt(call.parsed.prompt)
+        trial.backend, trial.engine = backend.name, backend.engine
+        trial.doubt = backend.doubt(call.parsed.prompt)
         await _admit(backend, call.tenant, call.parsed, trial)
     except Rejection:
         return None
@@ -214,6 +221,16 @@ async def _parse(runtime: Runtime, dialect: Dialect, path: str, raw: bytes) -> P
     if len(raw) <= LARGE_BODY:
         return dialect.parse(path, raw)
     return await runtime.threads.on_thread(lambda: dialect.parse(path, raw))
+
+
+def _asked(dialect: Dialect, parsed: ParsedRequest) -> Asked:
+    return Asked(
+        parsed.model,
+        "count_tokens" if parsed.counts_only else dialect.operation,
+        len(parsed.raw),
+        parsed.choices,
+        parsed.max_output_tokens,
+    )
 
 
 def _backend_for(runtime: Runtime, tenant: Tenant, model: str) -> Backend:
@@ -236,7 +253,11 @@ async def _admit(
     exchange.limit = limit.tokens if limit else None
     length = exchange.length
     if not isinstance(length, Counted | Bounded) or not settles(length, limit):
-        length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        began = backend.clock()
+        try:
+            length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        finally:
+            exchange.stages.append(Stage("count", began, backend.clock()))
         exchange.length = length
     decide(length, limit, backend.wiring.outcomes)
     standing = backend.standing.state
@@ -292,10 +313,3 @@ def _request_ids() -> Iterator[str]:
         drawn = secrets.token_hex(16 * 256)
         for at in range(0, len(drawn), 32):
             yield f"req_{drawn[at : at + 32]}"
-
-
-def _where(error: Exception) -> str:
-    """An exception's type and place."""
-    frames = traceback.extract_tb(error.__traceback__)[-4:]
-    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"

@@ -9,6 +9,7 @@ from gateway.settings.bounds import Connections
 from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
+from gateway.settings.observing import Telemetry
 from gateway.settings.queue import Queue
 from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
 from gateway.settings.units import duration_text, size_text
@@ -57,6 +58,7 @@ def explain(settings: Settings) -> str:
         lines += _indented(f"Tenant {tenant.id}:", _tenant(tenant, settings.policy_of(tenant)))
     lines += _indented("Every answer:", _checks(settings))
     lines += _indented("Bounds:", _bounds(settings))
+    lines += _indented("What is told:", _told(settings))
     return "\n".join(lines) + "\n"
 
 
@@ -275,3 +277,15 @@ def _bounds(settings: Settings) -> Iterator[str]:
             "threads and queues are each one's own"
         )
     yield _store(settings.limits)
+
+
+def _told(settings: Settings) -> Iterator[str]:
+    yield f"the log: {settings.logging.format}, {settings.logging.level} and what is graver"
+    if settings.telemetry is not None:
+        yield from _traces(settings.telemetry)
+
+
+def _traces(telemetry: Telemetry) -> Iterator[str]:
+    yield f"{telemetry.sample * 100:.4g} % of the exchanges are traced, to {telemetry.otlp}"
+    if telemetry.trust_traceparent:
+        yield "clients that send a traceparent DECIDE whether they are traced"

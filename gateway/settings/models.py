@@ -46,6 +46,7 @@ from gateway.settings.integrity import (
 )
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
+from gateway.settings.observing import Logging, Telemetry
 from gateway.settings.queue import Queue
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
@@ -359,6 +360,12 @@ class Settings(Section):
         default=30.0, description="How long open answers may go on after SIGTERM."
     )
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
+    logging: Logging = Field(default=Logging(), description="The log on standard error.")
+    telemetry: Telemetry | None = Field(
+        default=None,
+        description="Where traces go. Without it, nothing is traced; needs `poolgate[otel]`: "
+        "docs/observability.md.",
+    )
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -37,6 +37,9 @@ def notices(settings: Settings) -> Iterator[str]:
     for name in settings.policies:
         if name not in followed:
             yield f"policies.{name} is not active: no tenant is under it"
+    telemetry = settings.telemetry
+    if telemetry is not None and not telemetry.sample and not telemetry.trust_traceparent:
+        yield "telemetry is not active: its sample is 0, and no client's traceparent is trusted"
     if settings.integrity.fingerprints is not None:
         yield from _about_fingerprints(settings)
 

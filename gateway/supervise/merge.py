@@ -38,6 +38,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
+        "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
     }

@@ -82,6 +82,29 @@ async def test_an_error_event_inside_200_passes_and_is_booked_as_one(engine):  #
         assert outcome(app, "upstream_error") == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "booked"),
+    [
+        ("422 Unprocessable", b'{"detail": "temperature"}', "engine_refused"),
+        ("400 Bad Request", b'{"error": {"message": "q"}}', "engine_refused"),
+        ("500 Internal Server Error", b'{"detail": "q"}', "upstream_error"),
+    ],
+)
+async def test_an_engines_own_refusal_is_not_booked_as_its_failure(
+    engine, http, status, body, booked
+):
+    async def script(request, wire):
+        wire.write(head(status, length=len(body)) + body)
+
+    engine.script = script
+    async with gateway_for(engine.url) as app:
+        reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
+        assert reply.status == int(status[:3])
+        assert await reply.read() == body
+        await asyncio.sleep(0.05)  # the record comes after the answer
+        assert outcome(app, booked) == 1
+
+
 async def test_a_cut_whole_answer_is_a_502(engine, http):
     async def script(request, wire):
         wire.write(head(length=5000) + b'{"choices"')
