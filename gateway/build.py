@@ -7,7 +7,8 @@ import contextlib
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Cal
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    integrity_secret,
     media_rules,
     model_to_ask,
     sentinel_desk,
@@ -39,9 +41,15 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder, Tracing
+from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
+from gateway.edge.replicas.incidents import SharedIncidents
+from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.rounds import Part, Replicas, Sharing
+from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.watching import Watch, Watching
 from gateway.edge.webhook import Webhook
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
@@ -70,6 +78,8 @@ class Lasting:
     standings: Standings
     actions: Actions
     recollections: Recollections
+    outbox: Outbox
+    probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +92,27 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    watches: tuple[Watch, ...]
+    watching: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
     tracing: Tracing | None
+    secret: bytes = field(repr=False)
+    replicas: Replicas | None = None
 
     @property
     def busy(self) -> bool:
         """Whether requests still run under it, or are still being settled."""
         return self.runtime.users.count > 0
 
+    def watch(self) -> None:
+        """Begin to probe backends and to hold them against the gate: once it is in force."""
+        for number, watch in enumerate(self.watches):
+            self.watching.spawn(watch.run(), f"watch {number}")
+
     async def close(self) -> None:
         """Stop asking, hang up."""
+        await self.watching.cancel()
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
@@ -120,8 +140,10 @@ class Builder:
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        probing = aiohttp.ClientSession(  # each prober has a deadline of its own
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
         contexts = tls.to_engines(settings)
-        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
                 entry,
@@ -136,7 +158,7 @@ class Builder:
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
         fingerprints = await fingerprinting(
-            settings.integrity,
+            settings,
             lasting.secret,
             before.fingerprints if before else None,
             threads,
@@ -175,6 +197,25 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        secret = integrity_secret(settings.integrity, lasting.secret)
+        watching = Watching(
+            lasting.standings,
+            lasting.actions,
+            lasting.metrics,
+            lasting.clock,
+            PROBE_DEADLINE,
+            lasting.probes,
+        )
+        watches = tuple(
+            watch
+            for entry, backend in zip(settings.backends, backends, strict=True)
+            for watch in watching.of(
+                entry,
+                backend,
+                counters.get(entry.name),
+                partial(Prober, probing, backend.wiring.api_key, tls=backend.wiring.tls),
+            )
+        )
         return Generation(
             settings,
             runtime,
@@ -182,10 +223,33 @@ class Builder:
             probing,
             executors,
             discovering,
+            watches,
+            Tasks(),
             webhook,
             fingerprints,
             tracing,
+            secret,
+            self._replicas(settings, secret),
         )
+
+    def _replicas(self, settings: Settings, secret: bytes) -> Replicas | None:
+        """The one of now where a reload leaves it as it is. It is not started here."""
+        if not settings.shared_store.shared:
+            return None
+        sharing = Sharing(settings.shared_store, secret, settings.integrity.shared.every)
+        before = self._before.replicas if self._before else None
+        if before is not None and before.sharing == sharing:
+            return before
+        lasting, incidents = self._lasting, self._lasting.recorder.incidents
+
+        def parts(line: Line, group: Group) -> tuple[Part, ...]:
+            return (
+                SharedStandings(line, group, lasting.standings),
+                SharedIncidents(line, group, incidents),
+                SharedFingerprints(line, group, lasting.outbox, lasting.metrics),
+            )
+
+        return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""

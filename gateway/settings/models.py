@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings import store
 from gateway.settings.bounds import Body, Connections, Timeouts
 from gateway.settings.fields import (
     Address,
@@ -42,11 +43,13 @@ from gateway.settings.integrity import (
     CompletenessCheck,
     Quarantine,
     SentinelCheck,
+    Shared,
     Webhook,
 )
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.observing import Logging, Telemetry
+from gateway.settings.probing import Gate, Probe
 from gateway.settings.queue import Queue
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
@@ -168,6 +171,12 @@ class Backend(Section):
         default=None,
         description="How much it is sent at once. Without it, requests go to it as they come.",
     )
+    probe: Probe | None = Field(
+        default=None,
+        description="Probes that the gateway sends it by itself: docs/probing.md. Without it, "
+        "none.",
+    )
+    gate: Gate = Field(default=Gate(), description="The deploy gate's checks while it serves.")
     prefill_ceiling: Positive | None = Field(
         default=None,
         description="The most tokens a second it can prefill, as you know it: the latency check "
@@ -251,6 +260,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    shared: Bool = Field(
+        default=False,
+        description="Whether all gateways with the same `integrity.secret` share them: "
+        "docs/replicas.md has what that costs.",
+    )
     public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
         default=(),
         description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "
@@ -286,14 +300,18 @@ class Integrity(Section):
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
+    shared: Shared = Field(
+        default=Shared(),
+        description="Standings and incidents, shared by all gateways with the same `secret`.",
+    )
     webhook: Webhook | None = Field(
         default=None, description="Where incidents are sent, besides the log."
     )
     secret: SaltSecret | None = Field(
         default=None,
-        description="Key of sentinels and fingerprints, 16 characters or more; the same on every "
-        "gateway in front of the same engines. Without one it is random at each start, and no "
-        "other gateway knows these sentinels.",
+        description="Key of sentinels, fingerprints and what is shared, 16 characters or more; the "
+        "same on every gateway in front of the same engines. Without one it is random at each "
+        "start, and no other gateway knows these sentinels or hears of this one's findings.",
     )
     old_secrets: tuple[SaltSecret, ...] = Field(
         default=(),
@@ -366,6 +384,11 @@ class Settings(Section):
         description="Where traces go. Without it, nothing is traced; needs `poolgate[otel]`: "
         "docs/observability.md.",
     )
+
+    @property
+    def shared_store(self) -> store.Store:
+        """Where integrity state is exchanged; memory: nowhere."""
+        return self.integrity.shared.store or self.limits.store
 
     @property
     def notices(self) -> tuple[str, ...]:

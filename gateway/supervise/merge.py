@@ -41,6 +41,11 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
+        # One worker probes. Each holds the engines against the gate.
+        "poolgate_probe_last_timestamp_seconds": max,
+        "poolgate_probe_clean_answers": max,
+        "poolgate_gate_findings": max,
+        "poolgate_shared_state_up": min,
     }
 )
 _SUMMED = frozenset({"counter", "histogram", "summary"})
@@ -143,8 +148,12 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The latest incidents of all workers, by their time (ISO 8601, UTC)."""
-    return sorted(incidents, key=lambda incident: str(incident["time"]), reverse=True)[:most]
+    """The latest incidents of all workers, by their time (ISO 8601, UTC); each once.
+
+    Workers that share a store know of each other's.
+    """
+    each = {incident["id"]: incident for incident in incidents}
+    return sorted(each.values(), key=lambda one: str(one["time"]), reverse=True)[:most]
 
 
 def _rule(family: Metric) -> Combine:
