@@ -9,12 +9,12 @@ from functools import lru_cache
 from gateway.core import capacity, media, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.connections import ConnectionRules
 from gateway.core.probe import detection
 from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
 from gateway.edge.clock import wall_clock
-from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
