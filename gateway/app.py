@@ -38,7 +38,7 @@ class App:
     """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``.
 
     ``secret`` keys what must be alike in processes that serve together; ``routes`` are added to
-    the admin plane's.
+    the admin plane's; ``probes``: of processes that serve together, this one probes the backends.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class App:
         tokenizers: Path | None = None,
         secret: bytes | None = None,
         routes: Iterable[web.RouteDef] = (),
+        probes: bool = True,
     ) -> None:
         self._clock = asyncio.get_running_loop().time
         self._tasks = Tasks()
@@ -71,6 +72,7 @@ class App:
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
             outbox=self._outbox,
+            probes=probes,
         )
         self._generation: Generation | None = None
         self._retiring: list[Generation] = []
@@ -111,6 +113,7 @@ class App:
             private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
+        self._generation.watch()
 
     async def reload(self, settings: Settings) -> None:
         """Serve new requests under ``settings``; those under way end under the old ones.
@@ -126,6 +129,8 @@ class App:
         await self._govern(new)
         if old.replicas is not None and old.replicas is not new.replicas:
             await old.replicas.close()
+        await old.watching.cancel()  # one probe of a backend at a time
+        new.watch()
         self._retiring.append(old)
         self._tasks.spawn(self._retire(old), "retire")
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -48,6 +49,7 @@ from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.watching import Watch, Watching
 from gateway.edge.webhook import Webhook
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
@@ -77,6 +79,7 @@ class Lasting:
     actions: Actions
     recollections: Recollections
     outbox: Outbox
+    probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    watches: tuple[Watch, ...]
+    watching: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
     tracing: Tracing | None
@@ -100,8 +105,14 @@ class Generation:
         """Whether requests still run under it, or are still being settled."""
         return self.runtime.users.count > 0
 
+    def watch(self) -> None:
+        """Begin to probe backends and to hold them against the gate: once it is in force."""
+        for number, watch in enumerate(self.watches):
+            self.watching.spawn(watch.run(), f"watch {number}")
+
     async def close(self) -> None:
         """Stop asking, hang up."""
+        await self.watching.cancel()
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
@@ -129,8 +140,10 @@ class Builder:
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        probing = aiohttp.ClientSession(  # each prober has a deadline of its own
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
         contexts = tls.to_engines(settings)
-        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
                 entry,
@@ -185,6 +198,24 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        watching = Watching(
+            lasting.standings,
+            lasting.actions,
+            lasting.metrics,
+            lasting.clock,
+            PROBE_DEADLINE,
+            lasting.probes,
+        )
+        watches = tuple(
+            watch
+            for entry, backend in zip(settings.backends, backends, strict=True)
+            for watch in watching.of(
+                entry,
+                backend,
+                counters.get(entry.name),
+                partial(Prober, probing, backend.wiring.api_key, tls=backend.wiring.tls),
+            )
+        )
         return Generation(
             settings,
             runtime,
@@ -192,6 +223,8 @@ class Builder:
             probing,
             executors,
             discovering,
+            watches,
+            Tasks(),
             webhook,
             fingerprints,
             tracing,

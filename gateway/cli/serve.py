@@ -22,7 +22,6 @@ from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
 from gateway.supervise.handover import Written
-from gateway.supervise.logs import log_to_stderr
 from gateway.supervise.supervisor import StartError, Supervisor
 from gateway.supervise.worker import settle_memory
 

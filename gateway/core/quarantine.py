@@ -27,6 +27,7 @@ from typing import Final
 
 from gateway.types import Evidence
 
+CANARY = "canary"  # the reason that keeps traffic off one that was not probed yet
 CLUES_KEPT = 16  # more corroborate nothing that these do not
 
 
@@ -218,6 +219,13 @@ def pruned(case: Case, now: float, rules: Rules) -> Case:
 def of_unknown_tenants(case: Case) -> Case:
     """The case once tenants have other pseudonyms, by which its clues cannot be told apart."""
     return replace(case, clues=_kept(replace(clue, tenant="") for clue in case.clues))
+
+
+def awaiting(standing: Standing) -> Standing:
+    """The standing of a canary whose processes no probe has found clean yet: as quarantined."""
+    if standing.state is State.QUARANTINED:
+        return standing
+    return replace(standing, state=State.QUARANTINED, reason=CANARY)
 
 
 def within_share(

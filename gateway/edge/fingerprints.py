@@ -158,9 +158,9 @@ async def fingerprinting(
     metrics: Metrics,
     clock: Callable[[], float],
 ) -> Fingerprints | None:
-    """The check as configured, keyed by ``secret``, with what the one ``before`` it remembered under
-    the same key.
+    """The check as configured, keyed by ``secret``.
 
+    It keeps what the one ``before`` it remembered under the same key.
     Raises ``SettingsError`` for a public text that cannot be read.
     """
     check = settings.integrity.fingerprints

@@ -25,6 +25,7 @@ CHECKS = (
     sentinel_check.CHECK,
     fingerprints.CHECK,
 )
+OWN_CHECKS = ("probe", "gate")  # of backends, not of answers
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 EXPORTS = ("exported", "failed", "dropped")
@@ -58,6 +59,7 @@ _TTFT = (
     60,
     300,
 )
+_PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Shared:
@@ -88,12 +90,52 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         make = _Maker(self.registry)
+        self._of_requests(make)
+        self._of_backends(make)
+        self._of_checks(make)
+        self._of_limits(make)
+        self._of_queues(make)
+        self._of_probes(make)
+        self._of_processes(make)
+        self._show_zeros()
+        self.gen_ai = GenAi(make)
+
+    def _of_requests(self, make: _Maker) -> None:
         self.requests = make.counter(
             "poolgate_requests", "Requests by outcome", "dialect", "backend", "tenant", "outcome"
         )
         self.rejections = make.counter(
             "poolgate_rejections", "Refusals by reason (the code in the error body)", "reason"
         )
+        self.count_seconds = make.histogram(
+            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        )
+        self.count_cache = make.counter(
+            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        )
+        self.overhead_seconds = make.histogram(
+            "poolgate_overhead_seconds",
+            "Time from a read request to its first byte going upstream",
+            _SECONDS,
+        )
+        self.retries = make.counter(
+            "poolgate_withheld_retries",
+            "Requests asked again elsewhere after this backend's answer was withheld",
+            "backend",
+        )
+        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
+        self.connections_ended = make.counter(
+            "poolgate_connections_ended",
+            "Connections refused or ended for the clients' sake who behave",
+            "reason",
+        )
+        self.cached_tokens = make.counter(
+            "poolgate_cached_prompt_tokens",
+            "Prompt tokens that engines took from their caches, as they reported them",
+            "backend",
+        )
+
+    def _of_backends(self, make: _Maker) -> None:
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
             "Longest prompt a worker accepts",
@@ -120,17 +162,29 @@ class Metrics:
         self.limit_age = make.gauge(
             "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
         )
-        self.count_seconds = make.histogram(
-            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        self.standing = make.gauge(
+            "poolgate_backend_standing",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
+            " its probe (nothing is sent)",
+            "backend",
         )
-        self.count_cache = make.counter(
-            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        self.backend_state = make.gauge(
+            "poolgate_backend_state",
+            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
+            "backend",
         )
-        self.overhead_seconds = make.histogram(
-            "poolgate_overhead_seconds",
-            "Time from a read request to its first byte going upstream",
-            _SECONDS,
+        self.calibration_state = make.gauge(
+            "poolgate_calibration_state",
+            "1 our counts equal the engine's, 0 not known, -1 they differ",
+            "backend",
         )
+        self.calibration_differences = make.gauge(
+            "poolgate_calibration_differences",
+            "Samples on which our counts and the engine's differ",
+            "backend",
+        )
+
+    def _of_checks(self, make: _Maker) -> None:
         self.checks = make.counter(
             "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
         )
@@ -158,43 +212,9 @@ class Metrics:
             "Incidents for the webhook, by what became of them",
             "result",
         )
-        self.retries = make.counter(
-            "poolgate_withheld_retries",
-            "Requests asked again elsewhere after this backend's answer was withheld",
-            "backend",
-        )
-        self.standing = make.gauge(
-            "poolgate_backend_standing",
-            "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
-            "backend",
-        )
-        self.backend_state = make.gauge(
-            "poolgate_backend_state",
-            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
-            "backend",
-        )
-        self.calibration_state = make.gauge(
-            "poolgate_calibration_state",
-            "1 our counts equal the engine's, 0 not known, -1 they differ",
-            "backend",
-        )
-        self.calibration_differences = make.gauge(
-            "poolgate_calibration_differences",
-            "Samples on which our counts and the engine's differ",
-            "backend",
-        )
-        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
-        self.connections_ended = make.counter(
-            "poolgate_connections_ended",
-            "Connections refused or ended for the clients' sake who behave",
-            "reason",
-        )
+
+    def _of_limits(self, make: _Maker) -> None:
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
-        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
-        self.workers.set(1)
-        self.worker_restarts = make.counter(
-            "poolgate_worker_restarts", "Worker processes started again after they ended"
-        )
         self.limiter_seconds = make.histogram(
             "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
         )
@@ -215,11 +235,12 @@ class Metrics:
             "poolgate_limiter_slots_lost",
             "Places of running requests that the store forgot and others took",
         )
-        self.gen_ai = GenAi(make)
-        self.cached_tokens = make.counter(
-            "poolgate_cached_prompt_tokens",
-            "Prompt tokens that engines took from their caches, as they reported them",
-            "backend",
+
+    def _of_processes(self, make: _Maker) -> None:
+        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
+        self.workers.set(1)
+        self.worker_restarts = make.counter(
+            "poolgate_worker_restarts", "Worker processes started again after they ended"
         )
         self.spans = make.counter(
             "poolgate_spans", "Spans of traces, by what became of them", "result"
@@ -231,6 +252,7 @@ class Metrics:
             "limited_by",
         )
 
+    def _of_queues(self, make: _Maker) -> None:
         self.queue_waiting = make.gauge(
             "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
         )
@@ -244,6 +266,8 @@ class Metrics:
             "reason",
         )
 
+    def _show_zeros(self) -> None:
+        """Series that are known before anything is counted, so that a rate sees the first."""
         for reason in CONNECTION_ENDS:
             self.connections_ended.labels(reason)
         for outcome in Outcome:
@@ -254,11 +278,44 @@ class Metrics:
             self.webhook.labels(result)
         for result in EXPORTS:
             self.spans.labels(result)
+        for check in OWN_CHECKS:
+            self.incidents.labels(check)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
+
+    def _of_probes(self, make: _Maker) -> None:
+        """What probes and the gate find of backends."""
+        self.probe_runs = make.counter(
+            "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
+        )
+        self.probe_seconds = make.histogram(
+            "poolgate_probe_seconds", "How long probes ran", _PROBE, "backend"
+        )
+        self.probe_last = make.gauge(
+            "poolgate_probe_last_timestamp_seconds",
+            "When the last probe that came to a verdict ended (Unix time)",
+            "backend",
+        )
+        self.probe_clean_answers = make.gauge(
+            "poolgate_probe_clean_answers",
+            "Clean answers of the clean full probes in a row, which count towards release",
+            "backend",
+        )
+        self.probe_releases = make.counter(
+            "poolgate_probe_releases",
+            "Quarantines and suspicions that clean probes ended",
+            "backend",
+        )
+        self.gate_findings = make.gauge(
+            "poolgate_gate_findings",
+            "Findings of the deploy gate's checks on the running backend",
+            "backend",
+            "check",
+            "level",
+        )
 
     def forget_limits(self) -> None:
         """Drop the gauges that describe backends and workers, before they are set anew."""
@@ -274,6 +331,7 @@ class Metrics:
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,
+            self.gate_findings,
         ):
             gauge.clear()
 
