@@ -11,6 +11,7 @@ from prometheus_client.exposition import generate_latest
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
+from gateway.edge.replicas.series import SharedSeries
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
@@ -60,28 +61,6 @@ _TTFT = (
     300,
 )
 _PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-
-
-class Shared:
-    """The series of what gateways tell each other."""
-
-    def __init__(self, make: _Maker) -> None:
-        self.up = make.gauge(
-            "poolgate_shared_state_up",
-            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
-        )
-        self.failures = make.counter(
-            "poolgate_shared_failures", "Rounds of exchange that the store did not answer"
-        )
-        self.fingerprints = make.counter(
-            "poolgate_shared_fingerprints", "Hashes shared with other gateways", "result"
-        )
-        self.unreadable = make.counter(
-            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
-        )
-        self.up.set(True)
-        for result in ("told", "heard", "dropped", "missed"):
-            self.fingerprints.labels(result)
 
 
 class Metrics:
@@ -198,7 +177,7 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
-        self.shared = Shared(make)
+        self.shared = SharedSeries(self.registry)
         self.incidents_suppressed = make.counter(
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
