@@ -71,8 +71,8 @@ class App:
             standings=self._standings,
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
-            outbox=self._outbox,
             probes=probes,
+            outbox=self._outbox,
         )
         self._generation: Generation | None = None
         self._retiring: list[Generation] = []

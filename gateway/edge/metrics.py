@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
-from gateway.edge.replicas.series import SharedSeries
+from gateway.edge.gen_ai import GenAi
+from gateway.edge.series import Maker
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
@@ -35,32 +36,29 @@ DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-# As the semantic conventions have them, and beyond: a long prompt's prefill takes minutes.
-_DURATION = tuple(0.01 * 2**power for power in range(17))
-_TOKENS = tuple(4.0**power for power in range(14))
-_LENGTHS = MappingProxyType({1024: "1k", 8192: "8k", 32768: "32k", 131072: "128k", 524288: "512k"})
-_TTFT = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    30,
-    60,
-    300,
-)
 _PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Shared:
+    """The series of what gateways tell each other."""
+
+    def __init__(self, make: Maker) -> None:
+        self.up = make.gauge(
+            "poolgate_shared_state_up",
+            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
+        )
+        self.failures = make.counter(
+            "poolgate_shared_failures", "Rounds of exchange that the store did not answer"
+        )
+        self.fingerprints = make.counter(
+            "poolgate_shared_fingerprints", "Hashes shared with other gateways", "result"
+        )
+        self.unreadable = make.counter(
+            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
+        )
+        self.up.set(True)
+        for result in ("told", "heard", "dropped", "missed"):
+            self.fingerprints.labels(result)
 
 
 class Metrics:
@@ -68,7 +66,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        make = _Maker(self.registry)
+        make = Maker(self.registry)
         self._of_requests(make)
         self._of_backends(make)
         self._of_checks(make)
@@ -79,7 +77,7 @@ class Metrics:
         self._show_zeros()
         self.gen_ai = GenAi(make)
 
-    def _of_requests(self, make: _Maker) -> None:
+    def _of_requests(self, make: Maker) -> None:
         self.requests = make.counter(
             "poolgate_requests", "Requests by outcome", "dialect", "backend", "tenant", "outcome"
         )
@@ -114,7 +112,7 @@ class Metrics:
             "backend",
         )
 
-    def _of_backends(self, make: _Maker) -> None:
+    def _of_backends(self, make: Maker) -> None:
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
             "Longest prompt a worker accepts",
@@ -163,7 +161,7 @@ class Metrics:
             "backend",
         )
 
-    def _of_checks(self, make: _Maker) -> None:
+    def _of_checks(self, make: Maker) -> None:
         self.checks = make.counter(
             "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
         )
@@ -177,7 +175,7 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
-        self.shared = SharedSeries(self.registry)
+        self.shared = Shared(make)
         self.incidents_suppressed = make.counter(
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
@@ -192,7 +190,7 @@ class Metrics:
             "result",
         )
 
-    def _of_limits(self, make: _Maker) -> None:
+    def _of_limits(self, make: Maker) -> None:
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
         self.limiter_seconds = make.histogram(
             "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
@@ -215,7 +213,7 @@ class Metrics:
             "Places of running requests that the store forgot and others took",
         )
 
-    def _of_processes(self, make: _Maker) -> None:
+    def _of_processes(self, make: Maker) -> None:
         self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
         self.workers.set(1)
         self.worker_restarts = make.counter(
@@ -231,7 +229,7 @@ class Metrics:
             "limited_by",
         )
 
-    def _of_queues(self, make: _Maker) -> None:
+    def _of_queues(self, make: Maker) -> None:
         self.queue_waiting = make.gauge(
             "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
         )
@@ -265,7 +263,7 @@ class Metrics:
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
 
-    def _of_probes(self, make: _Maker) -> None:
+    def _of_probes(self, make: Maker) -> None:
         """What probes and the gate find of backends."""
         self.probe_runs = make.counter(
             "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
@@ -319,48 +317,6 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class GenAi:
-    """OpenTelemetry's metrics for generative AI, in Prometheus' spelling.
-
-    ``gen_ai_provider_name`` is the engine, ``backend`` our own word for which of them.
-    """
-
-    def __init__(self, make: _Maker) -> None:
-        shared = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
-        self.token_usage = make.histogram(
-            "gen_ai_client_token_usage",
-            "Tokens of one exchange as its engine reported them",
-            _TOKENS,
-            *shared,
-            "gen_ai_token_type",
-        )
-        self.ttft = make.histogram(
-            "gen_ai_server_time_to_first_token_seconds",
-            "Time to the first byte of a streamed answer",
-            _TTFT,
-            *shared,
-            "prompt_length",
-        )
-        self.operation_duration = make.histogram(
-            "gen_ai_client_operation_duration_seconds",
-            "Time from sending a request to the end of its answer",
-            _DURATION,
-            *shared,
-            "error_type",
-        )
-
-
-def length_class(tokens: int | None) -> str:
-    """The label of a prompt's length: the next of a few powers of two, or ``longer``.
-
-    The gen_ai histogram has few series by it, and a prompt's prefill time shows only beside those
-    of its like.
-    """
-    if tokens is None:
-        return "unknown"
-    return next((name for most, name in _LENGTHS.items() if tokens <= most), "longer")
-
-
 def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
     """Checks by verdict, as ``poolgate_checks_total`` among these families counts them."""
     counts: dict[str, dict[str, int]] = {}
@@ -370,19 +326,3 @@ def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
                 by_verdict = counts.setdefault(sample.labels["check"], {})
                 by_verdict[sample.labels["verdict"]] = int(sample.value)
     return counts
-
-
-class _Maker:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
-
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self._registry)
-
-    def histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)

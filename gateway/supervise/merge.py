@@ -41,11 +41,11 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
-        "poolgate_shared_state_up": min,
         # One worker probes. Each holds the engines against the gate.
         "poolgate_probe_last_timestamp_seconds": max,
         "poolgate_probe_clean_answers": max,
         "poolgate_gate_findings": max,
+        "poolgate_shared_state_up": min,
     }
 )
 _SUMMED = frozenset({"counter", "histogram", "summary"})
