@@ -158,9 +158,10 @@ async def fingerprinting(
     metrics: Metrics,
     clock: Callable[[], float],
 ) -> Fingerprints | None:
-    """The check as configured, keyed by ``secret``.
+    """The check as configured, with what the one ``before`` it remembered, under the same key.
 
-    It keeps what the one ``before`` it remembered under the same key.
+    ``secret`` is that of all gateways that share it.
+
     Raises ``SettingsError`` for a public text that cannot be read.
     """
     check = settings.integrity.fingerprints
