@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.core import quarantine
 from gateway.core.probe_schedule import History
-from gateway.core.quarantine import BackendKey, Case, Clue, Rules, Standing
+from gateway.core.quarantine import BackendKey, Case, Clue, Rules, Standing, State
 from gateway.edge.incidents import nobody_else
 
 log = logging.getLogger(__name__)
@@ -24,12 +24,14 @@ log = logging.getLogger(__name__)
 class Past:
     """What is known of a backend whatever becomes of its configuration.
 
+    ``since``: when its present suspicion was first known here; later clues do not move it.
     ``echoes``: dialects in whose answers it gave our request id back. ``steady``: those in whose
     streams it kept to one id. ``proofs``: reports of cached tokens that could have been false and
     were not. All are of the present process. ``probed``: what our own probes of it came to.
     """
 
     case: Case = quarantine.NOTHING
+    since: float = 0.0
     echoes: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
     proofs: int = 0
@@ -79,7 +81,8 @@ class Standings:
 
     def of(self, member: Member) -> Standing:
         """Where it stands now."""
-        return quarantine.standing(member.past.case, self._clock(), self.rules)
+        told = quarantine.standing(member.past.case, self._clock(), self.rules)
+        return replace(told, since=member.past.since) if told.state is State.SUSPECT else told
 
     def report(self, member: Member, clue: Clue) -> Standing:
         """Hold a clue against it."""
@@ -133,8 +136,10 @@ class Standings:
             if past.case == case:
                 continue
             before = quarantine.standing(past.case, now, self.rules)
-            past.case = case
+            past.case, released = case, past.case.released
             after = quarantine.standing(case, now, self.rules)
+            if after.state is not before.state or case.released != released:
+                past.since = after.since
             if after.state is not before.state:
                 log.warning("backend %s is %s: %s", key[0], after.state, after.reason)
 
