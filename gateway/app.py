@@ -14,7 +14,8 @@ from gateway.build import Builder, Generation, Lasting
 from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
-from gateway.edge.configured import quarantine_rules
+from gateway.edge.configured import ejection_rules, quarantine_rules
+from gateway.edge.ejection import Ejections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
 from gateway.edge.metrics import Metrics
@@ -53,6 +54,11 @@ class App:
         incidents = Incidents(self.metrics, secret, self._clock)
         self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
         self._standings = Standings(self._clock)
+        self._ejections = Ejections(
+            self._standings,
+            self._clock,
+            lambda name, why: self.metrics.ejections.labels(name, why).inc(),
+        )
         self._lasting = Lasting(
             clock=self._clock,
             secret=secret,
@@ -61,6 +67,7 @@ class App:
             metrics=self.metrics,
             recorder=self.recorder,
             standings=self._standings,
+            ejections=self._ejections,
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
         )
@@ -149,6 +156,7 @@ class App:
         """Incidents and standings follow this configuration from now on."""
         rules = quarantine_rules(generation.settings.integrity.quarantine)
         self._standings.configure(rules, generation.runtime.backends)
+        self._ejections.configure(ejection_rules(generation.settings.routing.ejection))
         self.recorder.incidents.sink = generation.webhook
 
     async def _retire(self, old: Generation) -> None:

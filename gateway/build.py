@@ -20,11 +20,13 @@ from gateway.edge.configured import (
     check_policy,
     media_rules,
     model_to_ask,
+    routing_policy,
     sentinel_desk,
     wiring,
 )
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
 from gateway.edge.discovery import Discovery
+from gateway.edge.ejection import Ejections
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Runtime
@@ -36,6 +38,7 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
+from gateway.edge.routing import Routing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
@@ -65,6 +68,7 @@ class Lasting:
     metrics: Metrics
     recorder: Recorder
     standings: Standings
+    ejections: Ejections
     actions: Actions
     recollections: Recollections
 
@@ -114,7 +118,14 @@ class Builder:
         cache = CountCache(counting.cache_bytes, lasting.secret)
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
-        upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        upstream = Upstream(
+            Deadlines(
+                timeouts.connect,
+                timeouts.first_byte,
+                timeouts.idle,
+                timeouts.first_byte_per_1k_tokens,
+            )
+        )
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
@@ -152,6 +163,7 @@ class Builder:
         )
         runtime = Runtime(
             backends,
+            Routing(backends, routing_policy(settings.routing, lasting.secret)),
             tenants.directory(settings),
             self._limiting(settings),
             forwarder,
@@ -230,6 +242,7 @@ class Builder:
             calibrator=calibrator,
             queue=self._queue(entry),
             standings=self._lasting.standings,
+            ejections=self._lasting.ejections,
         )
 
     def _queue(self, entry: written.Backend) -> Queue | None:

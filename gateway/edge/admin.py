@@ -132,7 +132,9 @@ class Admin:
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
             "standing": _standing(backend, self._clock()),
+            "ejection": _ejection(backend, self._clock()),
             "in_flight": backend.in_flight,
+            "load": msgspec.to_builtins(backend.load),
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
@@ -152,6 +154,8 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
+        metrics.ejected.labels(name).set(backend.past.health.until is not None)
+        metrics.outstanding.labels(name).set(backend.load.prefilling)
         metrics.standing.labels(name).set(STANDING[backend.standing.state])
         if backend.calibrator is not None:
             found = backend.calibrator.found
@@ -184,6 +188,17 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
         "for_s": round(now - standing.since, 1) if standing.reason else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
+    }
+
+
+def _ejection(backend: Backend, now: float) -> dict[str, Any]:
+    health = backend.past.health
+    return {
+        "state": str(health.state(now)),
+        "reason": health.reason,
+        "failures_in_a_row": health.failures,
+        "ejections": health.ejections,
+        "for_s": None if health.until is None else round(max(0.0, health.until - now), 1),
     }
 
 

@@ -65,6 +65,7 @@ class Exchange:
     reading_on: asyncio.Task[None] | None = None  # the engine still answers, the client has gone
     settled_elsewhere: bool = False  # a task still counts; it writes the record
     withheld: Withheld | None = None  # of another backend, before this one was asked
+    unreachable: str | None = None  # the backend that could not be reached, before this one
 
     @property
     def outcome(self) -> str:
@@ -82,9 +83,22 @@ class Exchange:
         """Our exact count, where there is one."""
         return self.length.total if isinstance(self.length, Counted) else None
 
-    def again(self, admitted: Exchange) -> None:
-        """The answer was withheld: start over at the backend that admitted the request since."""
-        self.withheld = Withheld(self.backend, tuple(self.checks))
+    @property
+    def most_tokens(self) -> int | None:
+        """The prompt's tokens or their bound; uncounted, as many as anything let through has."""
+        if isinstance(self.length, Counted | Bounded):
+            return self.length.total
+        return self.limit
+
+    def again(self, admitted: Exchange, *, sent: bool) -> None:
+        """Start over at the backend that admitted the request since.
+
+        ``sent``: the one before answered, and that was withheld; else it could not be reached.
+        """
+        if sent:
+            self.withheld = Withheld(self.backend, tuple(self.checks))
+        else:
+            self.unreachable = self.backend
         self.backend, self.doubt = admitted.backend, admitted.doubt
         self.length, self.limit = admitted.length, admitted.limit
         self.checks, self.observation, self.ttft = [], None, None

@@ -108,6 +108,24 @@ class Metrics:
             "Requests asked again elsewhere after this backend's answer was withheld",
             "backend",
         )
+        self.connect_retries = make.counter(
+            "poolgate_connect_retries",
+            "Requests sent elsewhere since this backend could not be reached",
+            "backend",
+        )
+        self.ejections = make.counter(
+            "poolgate_ejections", "Backends taken out for failures", "backend", "reason"
+        )
+        self.ejected = make.gauge(
+            "poolgate_backend_ejected",
+            "1: out for failures, or back for one trial; 0: in service",
+            "backend",
+        )
+        self.outstanding = make.gauge(
+            "poolgate_backend_outstanding_tokens",
+            "Prompt tokens sent to a backend, or in its queue, whose answer has not begun",
+            "backend",
+        )
         self.standing = make.gauge(
             "poolgate_backend_standing",
             "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
@@ -205,6 +223,8 @@ class Metrics:
             self.limit_age,
             self.backend_state,
             self.standing,
+            self.ejected,
+            self.outstanding,
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,

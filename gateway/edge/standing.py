@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.core import quarantine
+from gateway.core.outlier import Health
 from gateway.core.quarantine import Clue, Rules, Standing, State
 
 log = logging.getLogger(__name__)
@@ -21,11 +22,15 @@ log = logging.getLogger(__name__)
 class Past:
     """What is known of a backend whatever becomes of its configuration.
 
-    ``echoes``: dialects in whose answers it gave our request id back. ``proofs``: reports of
-    cached tokens that could have been false and were not. Both are of the present process.
+    ``on_trial``: a request is under way that decides whether its ejection ends
+    (``gateway.edge.ejection``). ``echoes``: dialects in whose answers it gave our request id back.
+    ``proofs``: reports of cached tokens that could have been false and were not. Both are of the
+    present process.
     """
 
     standing: Standing = field(default_factory=Standing)
+    health: Health = field(default_factory=Health)
+    on_trial: bool = False
     echoes: set[str] = field(default_factory=set)
     proofs: int = 0
 
@@ -54,7 +59,7 @@ class Standings:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.rules = Rules()
         self._clock = clock
-        self._members: Sequence[Member] = ()
+        self.members: Sequence[Member] = ()
         self._pasts: dict[tuple[str, str], Past] = {}
 
     def past(self, name: str, url: str) -> Past:
@@ -64,7 +69,7 @@ class Standings:
     def configure(self, rules: Rules, members: Sequence[Member]) -> None:
         """From now on these rules, and shares of these backends."""
         self.rules = rules
-        self._members = members
+        self.members = members
 
     def of(self, member: Member) -> Standing:
         """Where it stands now."""
@@ -73,14 +78,14 @@ class Standings:
     def report(self, member: Member, clue: Clue) -> Standing:
         """Hold a clue against it."""
         room = quarantine.within_share(
-            member.name, self._peers(member), self._out(), self.rules.max_share
+            member.name, self.peers(member), self.quarantined(), self.rules.max_share
         )
         standing = quarantine.reported(member.past.standing, clue, self.rules, may_take_out=room)
         return self._move(member, standing)
 
     def release(self, name: str, by: str) -> Member | None:
         """End a quarantine or suspicion; None where no backend has the name."""
-        member = next((one for one in self._members if one.name == name), None)
+        member = next((one for one in self.members if one.name == name), None)
         if member is not None:
             self._move(member, quarantine.released(self._clock(), by))
         return member
@@ -95,15 +100,16 @@ class Standings:
         member.past.standing = standing
         return standing
 
-    def _out(self) -> set[str]:
-        return {one.name for one in self._members if self.of(one).state is State.QUARANTINED}
+    def quarantined(self) -> set[str]:
+        """The backends that may not be used at all."""
+        return {one.name for one in self.members if self.of(one).state is State.QUARANTINED}
 
-    def _peers(self, member: Member) -> Mapping[str, set[str]]:
+    def peers(self, member: Member) -> Mapping[str, set[str]]:
         """The backends of each model it serves; of one that tells no models, all there are."""
         told = [model for model in member.models() if member.serves(model)]
         if not told:
-            return {"*": {one.name for one in self._members} | {member.name}}
+            return {"*": {one.name for one in self.members} | {member.name}}
         return {
-            model: {one.name for one in self._members if one.serves(model)} | {member.name}
+            model: {one.name for one in self.members if one.serves(model)} | {member.name}
             for model in told
         }

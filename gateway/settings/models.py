@@ -46,6 +46,7 @@ from gateway.settings.integrity import (
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.queue import Queue
+from gateway.settings.routing import Routing
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
 from gateway.settings.tenants import Policy, Tenant
@@ -299,6 +300,11 @@ class Timeouts(Section):
     first_byte: Duration = Field(
         default=1800.0, description="For the engine's first byte, long prefill included."
     )
+    first_byte_per_1k_tokens: DurationOrZero = Field(
+        default=0.0,
+        description="What each 1,000 tokens of the prompt add to `first_byte`, so that one that "
+        "hangs is told from one that prefills.",
+    )
     idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
     body: Duration = Field(default=60.0, description="For the client to send its whole body.")
 
@@ -347,6 +353,9 @@ class Settings(Section):
         description="What tenants may use, by name. `default`, where not written, sets no limit.",
     )
     limits: Limits = Field(default=Limits(), description="Where quotas are counted.")
+    routing: Routing = Field(
+        default=Routing(), description="The choice among a model's backends: docs/routing.md."
+    )
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")

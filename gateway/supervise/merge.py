@@ -27,6 +27,9 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
         "poolgate_queue_waiting": add,
+        "poolgate_backend_outstanding_tokens": add,
+        # Each worker ejects by what it met itself.
+        "poolgate_backend_ejected": max,
         # Each worker asks the engines itself: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,

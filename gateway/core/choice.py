@@ -1,0 +1,78 @@
+"""Which backend of a model comes first: the least loaded, or the one that has the prefix.
+
+Loads are outstanding work in prompt tokens. Least work left, not fewest requests, is what keeps
+short prompts from waiting behind a long one: sizes of prompts are heavy-tailed, and where they are
+known the policy beats counting requests (Harchol-Balter, Performance Modeling and Design of
+Computer Systems, 2013, chapter 24). Affinity is rendezvous hashing (Thaler and Ravishankar, 1998)
+with the bound of Mirrokni, Thorup and Zadimoghaddam (Consistent Hashing with Bounded Loads, 2016):
+no backend takes over ``factor`` times the mean load, so a prefix that everyone sends spreads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heapify, heappop
+
+_WORD = 0xFFFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a backend was sent and has not finished.
+
+    ``prefilling``: prompt tokens of requests whose answer has not begun, those in its queue too.
+    ``decoding``: answers under way.
+    """
+
+    prefilling: int = 0
+    decoding: int = 0
+
+    def work(self, stream_tokens: int) -> int:
+        """Outstanding work in prompt tokens: an answer under way is as ``stream_tokens`` of them.
+
+        The form is NVIDIA Dynamo's router cost, prefill plus decode blocks, without its discount
+        for cached blocks: what an engine caches it does not tell us.
+        """
+        return self.prefilling + self.decoding * stream_tokens
+
+
+def least_first(work: Sequence[int], turn: int) -> Iterator[int]:
+    """Positions by their work, the least first.
+
+    Among equals the first is the one whose turn it is, so that idle backends take turns. Lazy: who
+    takes the first pays for one.
+    """
+    count = len(work)
+    heap = [(done, (at - turn) % count, at) for at, done in enumerate(work)]
+    heapify(heap)
+    while heap:
+        yield heappop(heap)[2]
+
+
+def seed(name: str) -> int:
+    """A backend's own number in rendezvous hashing, the same on every gateway."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
+
+
+def affine_first(
+    key: int, seeds: Sequence[int], work: Sequence[int], tokens: int, factor: float
+) -> list[int]:
+    """Positions by their score for ``key``, those that are full for now behind all others.
+
+    Full is what has ``factor`` times the mean load or more, a newcomer of ``tokens`` included: one
+    with the least load never is. ``key`` is a number of 64 bits.
+    """
+    bound = factor * (sum(work) + max(1, tokens)) / max(1, len(work))
+    scores = [_mixed(key ^ each) for each in seeds]
+    return sorted(range(len(seeds)), key=lambda at: (work[at] >= bound, -scores[at]))
+
+
+def _mixed(value: int) -> int:
+    """MurmurHash3's finaliser for 64 bits: every bit of the input moves half of the output's."""
+    value ^= value >> 33
+    value = value * 0xFF51AFD7ED558CCD & _WORD
+    value ^= value >> 33
+    value = value * 0xC4CEB9FE1A85EC53 & _WORD
+    return value ^ value >> 33
