@@ -10,7 +10,7 @@ from itertools import count
 from aiohttp import web
 
 from gateway.core.capacity import Known
-from gateway.core.choice import affine_first, least_first
+from gateway.core.choice import affine_first, least_first, work
 from gateway.core.quarantine import State
 from gateway.core.tenants import Tenant
 from gateway.dialects.beginning import beginning, user_of
@@ -28,7 +28,7 @@ class Policy:
     ``session`` is what belongs together: ``prompt``, ``user``, or ``header`` of that name.
     """
 
-    stream_tokens: int = 256
+    stream_tokens: int = 64
     load_factor: float = 1.25
     secret: bytes | None = field(default=None, repr=False)
     session: str = "prompt"
@@ -88,24 +88,17 @@ class Routing:
         known where that does not keep requests away. Raises ``Rejection`` at once: MODEL_NOT_FOUND,
         and EJECTED or QUARANTINED where none may be used.
         """
-        tiers: tuple[list[Backend], list[Backend], list[Backend]] = ([], [], [])
-        for backend in self.serving(parsed.model):
-            past = backend.past
-            if past.health.until is not None and not backend.ejections.open(backend):
-                continue
-            state = past.standing.state
-            if state is not State.SERVING:
-                state = backend.standing.state  # suspicion ends by time
-            if state is State.QUARANTINED or backend.name == but:
-                continue
-            if state is State.SUSPECT:
-                tiers[2].append(backend)
-            elif _of_unknown_limit(backend, parsed.model):
-                tiers[1].append(backend)
-            else:
-                tiers[0].append(backend)
-        if not any(tiers):
-            raise self.nobody(parsed.model)
+        serving = self.serving(parsed.model)
+        plain = [backend for backend in serving if _is_plain(backend) and backend.name != but]
+        tiers = [plain, [], []]
+        if len(plain) < len(serving):
+            for backend in serving:
+                if backend.name != but and not _is_plain(backend):
+                    place = _place(backend, parsed.model)
+                    if place is not None:
+                        tiers[place].append(backend)
+            if not any(tiers):
+                raise self.nobody(parsed.model)
         return self._through(tiers, affinity, len(parsed.raw) // BYTES_A_TOKEN)
 
     def nobody(self, model: str) -> Rejection:
@@ -126,12 +119,12 @@ class Routing:
             if len(tier) < 2:
                 yield from tier
                 continue
-            work = [backend.load.work(policy.stream_tokens) for backend in tier]
+            left = work([backend.load for backend in tier], policy.stream_tokens)
             if affinity:
                 seeds = [backend.seed for backend in tier]
-                order = iter(affine_first(affinity, seeds, work, tokens, policy.load_factor))
+                order = iter(affine_first(affinity, seeds, left, tokens, policy.load_factor))
             else:
-                order = least_first(work, turn)
+                order = least_first(left, turn)
             for at in order:
                 yield tier[at]
 
@@ -154,8 +147,22 @@ def out_for_failures(retry_after: int) -> Rejection:
     )
 
 
-def _of_unknown_limit(backend: Backend, model: str) -> bool:
-    """Whether it would take any prompt because its limit is not known."""
-    return backend.wiring.outcomes.allow_unknown_limit and not isinstance(
-        backend.capacity_for(model), Known
+def _is_plain(backend: Backend) -> bool:
+    """Whether nothing is known against it, as seen at a glance: there may be hundreds."""
+    past = backend.past
+    return (
+        past.health.until is None
+        and past.standing.state is State.SERVING
+        and not backend.wiring.outcomes.allow_unknown_limit
     )
+
+
+def _place(backend: Backend, model: str) -> int | None:
+    """Its tier: 0 with the plain, 1 of unknown limit that takes any prompt, 2 suspect; or none."""
+    state = backend.standing.state
+    if state is State.QUARANTINED or not backend.ejections.open(backend):
+        return None
+    if state is State.SUSPECT:
+        return 2
+    any_prompt = backend.wiring.outcomes.allow_unknown_limit
+    return 1 if any_prompt and not isinstance(backend.capacity_for(model), Known) else 0

@@ -45,7 +45,7 @@ class Routing(Section):
         "conversation or beginning before, while it is not overloaded.",
     )
     stream_tokens: Whole = Field(
-        default=256,
+        default=64,
         description="How many prompt tokens an answer under way counts as in a backend's work.",
     )
     load_factor: Factor = Field(

@@ -8,7 +8,7 @@ from statistics import mean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.choice import Load, affine_first, least_first, seed
+from gateway.core.choice import Load, affine_first, least_first, seed, work
 
 WORK = st.lists(st.integers(0, 10**6), min_size=1, max_size=40)
 KEY = st.integers(1, 2**64 - 1)
@@ -19,15 +19,15 @@ def seeds(count):
 
 
 def test_work_is_prompts_to_prefill_and_answers_at_their_weight():
-    assert Load(1000, 3).work(256) == 1768
-    assert Load(1000, 3).work(0) == 1000
+    assert work([Load(1000, 3), Load(0, 1), Load()], 256) == [1768, 256, 0]
+    assert work([Load(1000, 3)], 0) == [1000]
 
 
 @given(WORK, st.integers(0, 10**9))
-def test_every_backend_once_the_least_loaded_first(work, turn):
-    order = list(least_first(work, turn))
-    assert sorted(order) == list(range(len(work)))
-    assert [work[at] for at in order] == sorted(work)
+def test_every_backend_once_the_least_loaded_first(loads, turn):
+    order = list(least_first(loads, turn))
+    assert sorted(order) == list(range(len(loads)))
+    assert [loads[at] for at in order] == sorted(loads)
 
 
 def test_idle_backends_take_turns():
@@ -37,11 +37,11 @@ def test_idle_backends_take_turns():
 
 @given(WORK, KEY, st.integers(0, 10**6), st.floats(1.0, 4.0))
 def test_affinity_offers_every_backend_once_and_the_first_is_within_the_bound(
-    work, key, tokens, factor
+    loads, key, tokens, factor
 ):
-    order = affine_first(key, seeds(len(work)), work, tokens, factor)
-    assert sorted(order) == list(range(len(work)))
-    assert work[order[0]] < factor * (sum(work) + max(1, tokens)) / len(work)
+    order = affine_first(key, seeds(len(loads)), loads, tokens, factor)
+    assert sorted(order) == list(range(len(loads)))
+    assert loads[order[0]] < factor * (sum(loads) + max(1, tokens)) / len(loads)
 
 
 @given(KEY, st.integers(2, 20))
@@ -67,12 +67,12 @@ def test_keys_spread_evenly():
 
 def test_one_hot_key_overloads_nobody():
     count, tokens, factor = 8, 1000, 1.25
-    work = [0] * count
+    loads = [0] * count
     for _ in range(400):  # nothing ends: the worst case
-        at = affine_first(12345, seeds(count), work, tokens, factor)[0]
-        work[at] += tokens
-        assert max(work) <= factor * mean(work) + tokens * (1 + factor / count)
-    assert sum(each > 0 for each in work) >= count / factor
+        at = affine_first(12345, seeds(count), loads, tokens, factor)[0]
+        loads[at] += tokens
+        assert max(loads) <= factor * mean(loads) + tokens * (1 + factor / count)
+    assert sum(each > 0 for each in loads) >= count / factor
 
 
 def test_a_backends_number_does_not_depend_on_the_process():

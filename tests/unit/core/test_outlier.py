@@ -146,9 +146,7 @@ class Backend(RuleBasedStateMachine):
                 before, Failure.TIMEOUT, self.now, RULES, trial=True, may_eject=False
             )
             assert self.health.state(self.now) is State.EJECTED
-            assert self.health.until - self.now >= min(
-                RULES.max_time, before.until - before.since
-            )
+            assert self.health.until - self.now >= min(RULES.max_time, before.until - before.since)
         self.row = 0
 
     @invariant()

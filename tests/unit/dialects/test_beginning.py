@@ -75,9 +75,10 @@ def test_texts_and_token_ids_begin_too():
 
 def test_what_shows_no_text_has_no_beginning():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    assert beginning(
-        parsed("/v1/chat/completions", messages=[{"role": "user", "content": [image]}])
-    ) == b""
+    assert (
+        beginning(parsed("/v1/chat/completions", messages=[{"role": "user", "content": [image]}]))
+        == b""
+    )
 
 
 @pytest.mark.parametrize(
