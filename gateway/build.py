@@ -157,7 +157,6 @@ class Builder:
             checks=check_policy(settings.integrity),
             actions=lasting.actions,
             recollections=lasting.recollections,
-            prefix_secret=lasting.secret,
             sentinels=sentinels,
             fingerprints=fingerprints,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
-from gateway.edge.shadow import Later, Shadow, prefix_of
+from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
@@ -78,7 +77,6 @@ class Forwarder:
         checks: CheckPolicy,
         actions: Actions,
         recollections: Recollections,
-        prefix_secret: bytes,
         sentinels: SentinelDesk | None = None,
         fingerprints: Fingerprints | None = None,
     ) -> None:
@@ -90,7 +88,6 @@ class Forwarder:
         self._checks = checks
         self._actions = actions
         self._recollections = recollections
-        self._prefix_secret = prefix_secret
         self._sentinels = sentinels
         self._fingerprints = fingerprints
 
@@ -134,8 +131,8 @@ class Forwarder:
         finally:
             later.cancel()
             backend.in_flight -= 1
-            if shadow.unseen is not None:
-                shadow.unseen.begin()  # it may be in the engine's cache, however this ended
+            if shadow.past is not None:
+                shadow.past.begin()  # it may be in the engine's cache, however this ended
             if other is None:
                 await self._conclude(exchange, inspection)
 
@@ -147,20 +144,36 @@ class Forwarder:
     def _shadow(self, call: Call, watch: Watch | None) -> Shadow:
         """What the checks will need and admission did not."""
         backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
-        unseen = self._recollection(call)
-        if not isinstance(length, Counted | Bounded):
-            return Shadow(unseen=unseen, watch=watch)
-        spawn = self._tasks.spawn
-        count = new_share = None
+        past = self._recollection(call)
+        count = None
         if isinstance(length, Bounded):
             count = Later(
-                lambda: spawn(backend.measurer.exact(call.parsed, tenant), "shadow count")
+                lambda: self._tasks.spawn(
+                    backend.measurer.exact(call.parsed, tenant), "shadow count"
+                )
             )
-        if self._checks.latency is not None and backend.prefill.teaches(length.total):
-            new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
-        return Shadow(count, new_share, unseen, watch)
+        return Shadow(count, past, watch)
 
     def _recollection(self, call: Call) -> Recollection | None:
+        """For the checks of latency and of cached tokens, where either can be made."""
+        backend, length = call.backend, call.exchange.length
+        past = None
+        if self._checks.latency is not None and isinstance(length, Counted | Bounded):
+            past = backend.prefixes if backend.prefill.teaches(length.total) else None
+        texts = self._texts(call)
+        if past is None and texts is None:
+            return None
+        return Recollection(
+            self._recollections,
+            call.parsed,
+            call.tenant.id,
+            texts=texts,
+            past=past,
+            threads=self._threads,
+            spawn=self._tasks.spawn,
+        )
+
+    def _texts(self, call: Call) -> tuple[str, ...] | None:
         """For the check of cached tokens: only where no one else can have the tenant's salt."""
         own_salt = salted(call.backend, call.tenant, call.parsed)
         if not (own_salt and call.backend.wiring.salt_is_ours):
@@ -168,18 +181,7 @@ class Forwarder:
         texts = attestation.texts_of(call.parsed)
         if texts is None:
             self._recollections.raw.add(call.tenant.id)
-            return None
-        return Recollection(
-            self._recollections, call.tenant.id, texts, self._threads, self._tasks.spawn
-        )
-
-    async def _new_share(self, call: Call) -> float:
-        """The share of the prompt's bytes that no earlier prompt of the tenant began with."""
-        key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
-        prefix = await self._threads.on_thread(lambda: prefix_of(call.parsed, key))
-        known = call.backend.prefixes.known_bytes(prefix.hashes)
-        call.backend.prefixes.remember(prefix.hashes)
-        return max(0.0, 1 - known / max(1, prefix.size))
+        return texts
 
     async def _answer(
         self, call: Call, attempt: Attempt, inspection: Inspection

@@ -230,9 +230,10 @@ class Inspection:
 
     async def _judge_cached(self, seen: Observation, *, withhold: bool) -> None:
         """Cached tokens against what this tenant ever sent, where that can be known."""
-        if self._shadow.unseen is None or seen.ending is not Ending.COMPLETE:
+        past = self._shadow.past
+        if past is None or not past.attests or seen.ending is not Ending.COMPLETE:
             return
-        unseen = await self._shadow.unseen.result()
+        unseen = (await past.result()).unseen
         length = await self._length()
         if completeness.answers(self._request) > 1:  # SGLang prefills the prompt once beforehand
             result = CheckResult(attestation.CHECK, Verdict.UNVERIFIABLE, "several_choices")
@@ -277,8 +278,8 @@ class Inspection:
         of two covers the difference in bytes a token between the two parts. A bound stands for
         the count where even that is too short to judge.
         """
-        if self._shadow.new_share is not None:
-            self._new_share = await self._shadow.new_share.result()
+        if self._shadow.past is not None:
+            self._new_share = (await self._shadow.past.result()).new_share
         length = self._exchange.length
         if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:
             length = await self._length()

@@ -16,8 +16,8 @@ from assets_at_hand import TINY, store, whole_count
 from gateway.edge.counting import SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
 from gateway.edge.metrics import Metrics
 from gateway.tokens.counters import EngineCounters
-from gateway.tokens.encoder import LONG_PIECE, NeedsPatience
-from gateway.tokens.recall import CountCache
+from gateway.tokens.encoder import LONG_PIECE
+from gateway.tokens.recall import CountCache, NeedsPatience
 from gateway.types import (
     AtLeast,
     Bounded,
@@ -60,7 +60,7 @@ class Slow:
         self.go.wait(timeout=20)
         return Counted((5,))
 
-    def glance(self, prompt):
+    def glance(self, prompt, means=None):
         return None
 
     def measure(self, prompt, limit, means=None):
@@ -91,6 +91,32 @@ async def test_a_glance_admits_in_place_what_bytes_alone_settle():
         bound = await one.measure(request(LONG), 2 * len(LONG), "a")
         assert bound == Bounded(len(LONG), len(LONG))
         assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 1
+
+
+async def test_what_is_remembered_but_for_a_little_is_counted_at_a_glance():
+    text = LONG[:197_500]  # six pieces of 32,770 characters or some more, and under a thousand
+    with measuring() as (one, metrics):
+        assert isinstance(await one.measure(request(text), 2 * len(LONG), "a"), Bounded)
+        await one.exact(request(text), "a")
+        told = sample(metrics, "poolgate_count_cache_total", result="hit")
+        for more in ("", " and a little"):
+            counted = await one.measure(request(text + more), 2 * len(LONG), "a")
+            assert counted == Counted((whole_count(TINY, text + more),))
+        assert sample(metrics, "poolgate_count_cache_total", result="hit") >= told + 12
+        assert isinstance(await one.measure(request(text), 2 * len(LONG), "b"), Bounded)
+
+
+async def test_more_than_a_little_is_not_counted_on_the_loop():
+    with measuring() as (one, metrics):
+        await one.exact(request(LONG), "a")
+        told = [
+            sample(metrics, "poolgate_count_cache_total", result=how) for how in ("hit", "miss")
+        ]
+        more = LONG + " ".join(f"{index} new" for index in range(1000))
+        assert isinstance(await one.measure(request(more), 2 * len(more), "a"), Bounded)
+        assert told == [
+            sample(metrics, "poolgate_count_cache_total", result=how) for how in ("hit", "miss")
+        ]
 
 
 @pytest.mark.parametrize(
