@@ -19,6 +19,7 @@ from gateway.edge.ejection import Ejections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
 from gateway.edge.metrics import Metrics
+from gateway.edge.one_prober import OneProber
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.server import Place, Servers
@@ -32,8 +33,8 @@ T = TypeVar("T")
 class App:
     """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``.
 
-    ``secret`` keys what must be alike in processes that serve together; ``routes`` are added to
-    the admin plane's.
+    ``secret`` keys what must be alike in processes that serve together; they find each other in
+    the folder ``shared``, which must be theirs alone. ``routes`` are added to the admin plane's.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class App:
         access_log: AccessLog | None = None,
         tokenizers: Path | None = None,
         secret: bytes | None = None,
+        shared: Path | None = None,
         routes: Iterable[web.RouteDef] = (),
     ) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -59,6 +61,7 @@ class App:
             self._clock,
             lambda name, why: self.metrics.ejections.labels(name, why).inc(),
         )
+        self._together = OneProber(shared) if shared is not None else None
         self._lasting = Lasting(
             clock=self._clock,
             secret=secret,
@@ -70,6 +73,7 @@ class App:
             ejections=self._ejections,
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
+            together=self._together,
         )
         self._generation: Generation | None = None
         self._handler: Handler | None = None
@@ -83,6 +87,8 @@ class App:
         Raises ``SettingsError`` for a tokenizer that cannot be loaded, ``OSError`` for an address
         that is taken.
         """
+        if self._together is not None:
+            await self._together.start()
         self._generation = await Builder(self._lasting, None).build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
         self._govern(self._generation)
@@ -119,6 +125,8 @@ class App:
         if self._generation is not None:
             await self._generation.close()
             await self._generation.runtime.limiting.close()
+        if self._together is not None:
+            await self._together.stop()
         if self._access_log is not None:
             self._access_log.close()
 

@@ -34,6 +34,7 @@ from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
+from gateway.edge.one_prober import OneProber
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
@@ -58,7 +59,7 @@ class Lasting:
     """What the process keeps whatever its configuration becomes.
 
     ``secret`` keys caches and salts that no configuration keys; ``tokenizers`` is where assets
-    are, the usual places where None.
+    are, the usual places where None. ``together``: the processes it serves with, if any.
     """
 
     clock: Callable[[], float]
@@ -71,6 +72,7 @@ class Lasting:
     ejections: Ejections
     actions: Actions
     recollections: Recollections
+    together: OneProber | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ class Builder:
             extra_workers=entry.workers,
             refresh=entry.limit.refresh,
             clock=self._lasting.clock,
+            together=self._lasting.together,
         )
         measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
         calibrator = None
@@ -265,4 +268,4 @@ async def _first_round(backends: tuple[Backend, ...]) -> None:
     """Give engines that are up a moment to tell their limits; those that are not may come later."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FIRST_ROUND):
-            await asyncio.gather(*(backend.discovery.next_round() for backend in backends))
+            await asyncio.gather(*(backend.discovery.first_round() for backend in backends))

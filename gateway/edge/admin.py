@@ -78,8 +78,10 @@ class Admin:
     async def metrics(self, _request: web.Request) -> web.Response:
         """The Prometheus scrape; gauges of limits are set now, from the snapshots."""
         self._metrics.forget_limits()  # of workers that are gone
-        for backend in self._handler.runtime.backends:
+        backends = self._handler.runtime.backends
+        for backend in backends:
             self._set_gauges(backend)
+        self._metrics.probers.set(any(backend.discovery.asks for backend in backends))
         return web.Response(
             body=self._metrics.render(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
@@ -130,6 +132,7 @@ class Admin:
             "url": backend.wiring.url,
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
+            "asked_by": "this process" if discovery.asks else "another",
             "limit": _limit(backend),
             "standing": _standing(backend, self._clock()),
             "ejection": _ejection(backend, self._clock()),

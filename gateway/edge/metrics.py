@@ -149,6 +149,9 @@ class Metrics:
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
         self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
         self.workers.set(1)
+        self.probers = make.gauge(
+            "poolgate_probers", "Processes that ask the engines what they hold"
+        )
         self.worker_restarts = make.counter(
             "poolgate_worker_restarts", "Worker processes started again after they ended"
         )

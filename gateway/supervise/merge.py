@@ -1,7 +1,7 @@
 """What several workers say, as if one process said it. Pure.
 
 Counters and histograms are summed, over workers that have ended too, so that none ever falls.
-Gauges are facts or states that each worker finds by itself: the cautious one of them is told.
+Gauges are facts or states that each worker holds by itself: the cautious one of them is told.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ Combine = Callable[[float, float], float]
 GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
+        "poolgate_probers": add,
         "poolgate_queue_waiting": add,
         "poolgate_backend_outstanding_tokens": add,
         # Each worker ejects by what it met itself.
         "poolgate_backend_ejected": max,
-        # Each worker asks the engines itself: the shortest limit and the worst state are told.
+        # Should workers differ: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,
         "poolgate_context_tokens": min,

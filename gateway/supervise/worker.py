@@ -95,6 +95,7 @@ async def _work(
     app = App(
         access_log=lines,
         secret=handover.secret,
+        shared=folder,
         routes=[web.put(CONFIG, lambda request: _take(app, request))],
     )
     try:
