@@ -156,8 +156,12 @@ class Backend:
     @property
     def counted_as(self) -> Hashable:
         """Alike for backends that give one count for one prompt, as far as that is known."""
-        engine = self.discovery.engine
-        return self.wiring.counted_with, engine.name if engine is not None else None
+        engine, calibrator = self.discovery.engine, self.calibrator
+        return (
+            self.wiring.counted_with,
+            engine.name if engine is not None else None,
+            (calibrator.consequence, calibrator.found.offset) if calibrator is not None else None,
+        )
 
     def doubt(self, prompt: Prompt) -> str | None:
         """Why its count is not claimed to be exact now, as a fixed word; None where it is."""

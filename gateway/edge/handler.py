@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 
 from aiohttp import web
 
-from gateway.core.admission import decide
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes
 from gateway.dialects.base import Dialect
@@ -26,13 +24,13 @@ from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange, Users
 from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
-from gateway.edge.placing import Asked, admit, place, readmit
+from gateway.edge.placing import Asked, admit, count, place, readmit
 from gateway.edge.queueing import queued
 from gateway.edge.record import Recorder
 from gateway.edge.routing import Routing
 from gateway.edge.sentinels import SentinelDesk
 from gateway.errors import Kind, Rejection
-from gateway.types import Counted, ParsedRequest, Unverifiable
+from gateway.types import ParsedRequest
 
 log = logging.getLogger(__name__)
 LARGE_BODY = 1024 * 1024  # bytes
@@ -113,13 +111,11 @@ class Handler:
         serving = _serving(runtime, tenant, parsed.model)
         marked = await _marked(runtime, dialect, tenant, parsed)
         affinity = runtime.routing.affinity(request, tenant, parsed)
-        order = runtime.routing.order(parsed, affinity)
+        order, asked = runtime.routing.order(parsed, affinity), Asked(tenant, marked, parsed)
         if parsed.counts_only:
-            first = next(order)
-            if (counted := await _counted(first, tenant, marked, parsed, exchange)) is not None:
+            if (counted := await count(order, asked, exchange)) is not None:
                 return _json(exchange, 200, dialect.count_answer(counted.total))
-            order = chain((first,), order)
-        asked = Asked(tenant, marked, parsed)
+            order = runtime.routing.order(parsed, affinity)
         backend, parsed = await place(order, serving, asked, exchange, runtime.sentinels)
         call = Call(request, dialect, parsed, tenant, backend, isolated, exchange)
         async with runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer):
@@ -136,26 +132,6 @@ async def _marked(
     if runtime.sentinels is None:
         return parsed
     return await runtime.sentinels.marked(dialect, parsed, tenant.id)
-
-
-async def _counted(
-    backend: Backend,
-    tenant: Tenant,
-    marked: ParsedRequest,
-    parsed: ParsedRequest,
-    exchange: Exchange,
-) -> Counted | None:
-    """The prompt's length for a request that asks for no more; None where it is to be forwarded.
-
-    Raises ``Rejection`` where there is no count and none is to be had.
-    """
-    exchange.backend, exchange.doubt = backend.name, backend.doubt(parsed.prompt)
-    length = await backend.measurer.exact(marked, tenant.id)
-    if isinstance(length, Unverifiable) and marked is not parsed:
-        length = await backend.measurer.exact(parsed, tenant.id)
-    exchange.length = length
-    decide(length, None, backend.wiring.outcomes)
-    return length if isinstance(length, Counted) else None
 
 
 async def _send(

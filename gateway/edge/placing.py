@@ -83,6 +83,25 @@ async def place(
     raise _away(serving, asked.parsed.model, foremost, refused) or foremost.why
 
 
+async def count(order: Iterable[Backend], asked: Asked, exchange: Exchange) -> Counted | None:
+    """The prompt's length for a request that asks for no more, by the first that can count now.
+
+    None where it cannot be counted and may be forwarded. Raises ``Rejection`` where it may not.
+    """
+    parsed, tenant, tried = asked.parsed, asked.tenant.id, 0
+    for backend in order:
+        exchange.backend, exchange.doubt = backend.name, backend.doubt(parsed.prompt)
+        length = await backend.measurer.exact(asked.marked, tenant)
+        if isinstance(length, Unverifiable) and asked.marked is not parsed:
+            length = await backend.measurer.exact(parsed, tenant)
+        exchange.length, tried = length, tried + 1
+        if isinstance(length, Unverifiable) and length.transient and tried < COUNTS_TRIED:
+            continue
+        break
+    decide(length, None, backend.wiring.outcomes)
+    return length if isinstance(length, Counted) else None
+
+
 async def admit(
     backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
 ) -> None:
@@ -139,12 +158,16 @@ async def readmit(
 
     With it comes what admission found there; ``exchange`` stays as it is.
     """
+    refused: list[_Refused] = []
     for backend in order:
+        if _would_refuse_too(backend, parsed.model, refused):
+            continue
         trial = replace(exchange, length=None, backend=backend.name)
         trial.doubt = backend.doubt(parsed.prompt)
         try:
             await admit(backend, tenant, parsed, trial)
-        except Rejection:
+        except Rejection as why:
+            refused.append(_Refused(backend, why, trial.length, trial.limit, trial.doubt))
             continue
         return backend, trial
     return None

@@ -89,6 +89,17 @@ async def test_one_whose_limit_is_unknown_or_whose_count_fails_is_passed_over():
             assert counts(silent, one, other) == [0, 0, 6]
 
 
+async def test_a_count_that_is_asked_for_comes_from_one_that_can_count():
+    async with two_engines() as (one, other):
+        async with gateway_of(one, other, each={"a": {"tokenizer": "engine"}}) as app:
+            one.counts = lambda _: None
+            path = "/v1/messages/count_tokens"
+            for _ in range(4):
+                status, text, _ = await raw_post(app, BODY, path)
+                assert status == 200
+                assert json.loads(text)["input_tokens"] > 0
+
+
 async def test_too_long_for_those_in_service_is_no_400_while_one_that_may_hold_it_is_out():
     async with RawEngine(limit=300, context=400).running() as small:
         async with RawEngine(limit=2000, context=3000).running() as large:
