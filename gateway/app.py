@@ -25,7 +25,9 @@ from gateway.edge.record import Recorder
 from gateway.edge.server import Place, Servers
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
+from gateway.edge.tls import Fronts
 from gateway.settings import Settings
+from gateway.settings.tls import scheme
 
 T = TypeVar("T")
 
@@ -78,15 +80,17 @@ class App:
         self._generation: Generation | None = None
         self._handler: Handler | None = None
         self._servers: Servers | None = None
+        self._fronts: Fronts | None = None
 
     async def start(
         self, settings: Settings, *, data: Place | None = None, admin: Place | None = None
     ) -> None:
         """Build, ask the engines once, listen: where the settings say, or at ``data``, ``admin``.
 
-        Raises ``SettingsError`` for a tokenizer that cannot be loaded, ``OSError`` for an address
-        that is taken.
+        Only where the settings say is TLS spoken to operators. Raises ``SettingsError`` for a
+        tokenizer or a certificate that cannot be loaded, ``OSError`` for an address that is taken.
         """
+        fronts = self._fronts = Fronts.of(settings)
         if self._together is not None:
             await self._together.start()
         self._generation = await Builder(self._lasting, None).build(settings)
@@ -96,7 +100,10 @@ class App:
             self._handler, self.recorder, self.metrics, self._clock, self._standings
         ).application()
         operators.add_routes(self._routes)
-        self._servers = Servers(self._handler, operators, self._tasks)
+        private = Fronts(fronts.data, None)
+        self._servers = Servers(
+            self._handler, operators, self._tasks, private if admin is not None else fronts
+        )
         await self._servers.start(data or settings.listen, admin or settings.admin)
 
     async def reload(self, settings: Settings) -> None:
@@ -105,7 +112,9 @@ class App:
         Addresses stay as they are. Raises ``SettingsError``; then nothing has changed.
         """
         old = self.generation
+        Fronts.check(old.settings, settings)
         new = await Builder(self._lasting, old).build(settings)
+        _started(self._fronts).renew(settings)
         self._generation = new
         self.handler.runtime = new.runtime
         self._govern(new)
@@ -153,12 +162,13 @@ class App:
     @property
     def data_url(self) -> str:
         """Where clients go; the real port where 0 was asked."""
-        return f"http://{self.settings.listen.host}:{self.servers.data_port}"
+        return f"{scheme(self.settings.tls)}://{self.settings.listen.host}:{self.servers.data_port}"
 
     @property
     def admin_url(self) -> str:
         """Where operators go."""
-        return f"http://{self.settings.admin.host}:{self.servers.admin_port}"
+        place = f"{self.settings.admin.host}:{self.servers.admin_port}"
+        return f"{scheme(self.settings.admin_tls)}://{place}"
 
     def _govern(self, generation: Generation) -> None:
         """Incidents and standings follow this configuration from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.core import tenants
+from gateway.edge import tls
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
@@ -128,6 +130,7 @@ class Builder:
                 timeouts.first_byte_per_1k_tokens,
             )
         )
+        contexts = tls.to_engines(settings)
         probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
@@ -136,6 +139,7 @@ class Builder:
                 threads,
                 cache,
                 probing,
+                contexts.get(entry.name),
                 alone=settings.workers == 1,
             )
             for entry in settings.backends
@@ -200,11 +204,12 @@ class Builder:
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
+        context: ssl.SSLContext | None,
         *,
         alone: bool,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
-        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        prober = Prober(probing, api_key, PROBE_DEADLINE, context)
         discovery = Discovery(
             entry.name,
             entry.url,
@@ -236,7 +241,7 @@ class Builder:
         if entry.media is not None:
             measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
         return Backend(
-            wiring(entry, api_key, self._lasting.secret, alone=alone),
+            wiring(entry, api_key, self._lasting.secret, alone=alone, tls=context),
             discovery,
             measurer,
             self._lasting.clock,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from gateway.core.choice import Load
@@ -69,11 +68,7 @@ class Attempt:
 
     def _weigh(self, prefilling: int, decoding: int) -> None:
         load = self._backend.load
-        self._backend.load = replace(
-            load,
-            prefilling=load.prefilling + prefilling,
-            decoding=load.decoding + decoding,
-        )
+        self._backend.load = Load(load.prefilling + prefilling, load.decoding + decoding)
 
 
 @contextmanager

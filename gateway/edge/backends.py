@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -49,6 +50,7 @@ class Wiring:
     salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
     prefill_ceiling: float | None = None  # tokens a second, the operator's word
     counted_with: Hashable = None  # alike for backends whose tokens are counted alike
+    tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,14 +249,12 @@ class _Shifted:
         self._counter = counter
         self._offset = offset
 
-    def glance(self, prompt: Prompt, means: Means | None = None) -> Counted | Bounded | None:
-        """The count or the bound, and the offset."""
-        length = self._counter.glance(prompt, means)
-        if length is None or not isinstance(prompt, ChatPrompt):
-            return length
-        if isinstance(length, Counted):
-            return Counted(tuple(item + self._offset for item in length.items))
-        return Bounded(length.longest + self._offset, length.total + self._offset)
+    def glance(self, prompt: Prompt) -> Bounded | None:
+        """The bound and the offset."""
+        bound = self._counter.glance(prompt)
+        if bound is None or not isinstance(prompt, ChatPrompt):
+            return bound
+        return Bounded(bound.longest + self._offset, bound.total + self._offset)
 
     def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Against a limit that leaves room for the offset."""

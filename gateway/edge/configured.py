@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ssl
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -24,7 +25,12 @@ from gateway.types import Action
 
 
 def wiring(
-    entry: written.Backend, api_key: str | None, process_secret: bytes, *, alone: bool
+    entry: written.Backend,
+    api_key: str | None,
+    process_secret: bytes,
+    *,
+    alone: bool,
+    tls: ssl.SSLContext | None = None,
 ) -> Wiring:
     """A backend as the request path needs it. ``alone``: no other process has the secret."""
     limit = entry.limit
@@ -49,6 +55,7 @@ def wiring(
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
         counted_with=(entry.tokenizer, repr(entry.media)),
+        tls=tls,
     )
 
 

@@ -11,6 +11,7 @@ is the count the check of usage needs, run in the shadow of the engine's prefill
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Protocol, TypeVar
@@ -77,8 +78,8 @@ SLOW_LANE_OF_ONE = 4  # of one tenant's
 class LocalCounter(Protocol):
     """Synchronous counting with the model's own tokenizer (``gateway.tokens.counter``)."""
 
-    def glance(self, prompt: Prompt, means: Means | None = None) -> Counted | Bounded | None:
-        """The count where ``means`` suffices, else the bound of its bytes, where there is one."""
+    def glance(self, prompt: Prompt) -> Bounded | None:
+        """The bound of its bytes, where there is one."""
 
     def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Enough to decide against ``limit``: a proved bound where that settles it.
@@ -191,31 +192,29 @@ class LocalMeasurer:
         """A small prompt is counted at once: that is cheaper than a bound and a shadow count.
 
         A larger one is glanced at in place: for 400 kB a thread's hop costs four times as much.
-        Where nearly all of it is remembered, as most of a growing history is, that counts it.
         """
         counter = await self._counter()
         if not self._small(request) and quickly_rendered(request, limit):
-            glanced = self._threads.in_place(
-                lambda: self._remembering(
-                    tenant,
-                    lambda means: counter.glance(request.prompt, means if means.recall else None),
-                    fresh=FRESH_IN_PLACE,
-                )
-            )
-            if isinstance(glanced, Counted):
-                return glanced
-            if glanced is not None and (limit is None or glanced.longest <= limit):
-                return glanced
+            bound = self._threads.in_place(lambda: counter.glance(request.prompt))
+            if bound is not None and (limit is None or bound.longest <= limit):
+                return bound
         ask = counter.count if self._small(request) else counter.measure
         length = await self._run(request, tenant, lambda means: ask(request.prompt, limit, means))
         return await self._or_ask(request, tenant, length)
 
     async def exact(self, request: ParsedRequest, tenant: str) -> PromptLength:
-        """The whole count."""
+        """The whole count: in place where nearly all is remembered, as a growing history is."""
         counter = await self._counter()
-        count = counter.count
-        length = await self._run(request, tenant, lambda means: count(request.prompt, None, means))
-        return await self._or_ask(request, tenant, length)
+
+        def count(means: Means) -> PromptLength:
+            return counter.count(request.prompt, None, means)
+
+        if not self._small(request) and quickly_rendered(request):
+            with contextlib.suppress(NeedsPatience):
+                return self._threads.in_place(
+                    lambda: self._remembering(tenant, count, fresh=FRESH_IN_PLACE)
+                )
+        return await self._or_ask(request, tenant, await self._run(request, tenant, count))
 
     async def _run(
         self, request: ParsedRequest, tenant: str, count: Callable[[Means], PromptLength]
@@ -239,12 +238,14 @@ class LocalMeasurer:
     def _remembering(
         self,
         tenant: str,
-        count: Callable[[Means], T],
+        count: Callable[[Means], PromptLength],
         *,
         patient: bool = False,
         fresh: int | None = None,
-    ) -> T:
+    ) -> PromptLength:
         recall = self._cache.of_tenant(tenant, fresh)
+        if recall is None and fresh is not None:
+            raise NeedsPatience
         try:
             return count(Means(recall, patient))
         finally:

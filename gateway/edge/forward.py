@@ -241,7 +241,11 @@ class Forwarder:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
         exchange.forwarded_at = self._clock()
         opening = self._upstream.open(
-            url, headers, call.body(with_id=self._checks.binding is not None), attempt
+            url,
+            headers,
+            call.body(with_id=self._checks.binding is not None),
+            attempt,
+            backend.wiring.tls,
         )
         try:
             if not backend.wiring.drain_on_disconnect:

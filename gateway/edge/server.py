@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Iterator, Sequence
 from socket import socket
 from typing import TypeAlias
@@ -13,6 +14,7 @@ from aiohttp import web
 from gateway.edge.handler import Handler
 from gateway.edge.sharing import SharedSite
 from gateway.edge.tasks import Tasks
+from gateway.edge.tls import Fronts
 from gateway.settings import HostPort
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,11 @@ Place: TypeAlias = HostPort | Sequence[socket]  # an address to bind, or sockets
 class Servers:
     """Data and admin plane of one process."""
 
-    def __init__(self, handler: Handler, admin: web.Application, tasks: Tasks) -> None:
+    def __init__(
+        self, handler: Handler, admin: web.Application, tasks: Tasks, fronts: Fronts
+    ) -> None:
         self._handler = handler
+        self._fronts = fronts
         self._tasks = tasks
         # The low-level server: no router, no middleware, so no second opinion on paths.
         # Cancelling the handler is how a client's leaving reaches the engine. Nothing is
@@ -48,18 +53,23 @@ class Servers:
         """Listen at both. Raises ``OSError`` where an address is taken."""
         await self._admin.setup()
         await self._data.setup()
-        for runner, place in ((self._admin, admin), (self._data, data)):
-            for site in self._sites(runner, place):
+        for runner, place, context in (
+            (self._admin, admin, self._fronts.admin),
+            (self._data, data, self._fronts.data),
+        ):
+            for site in self._sites(runner, place, context):
                 await site.start()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
 
-    def _sites(self, runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
+    def _sites(
+        self, runner: web.BaseRunner, place: Place, context: ssl.SSLContext | None
+    ) -> Iterator[web.BaseSite]:
         if isinstance(place, HostPort):
-            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
+            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG, ssl_context=context)
         else:
             for shared in place:
-                yield SharedSite(runner, shared, BACKLOG, self._tasks)
+                yield SharedSite(runner, shared, BACKLOG, self._tasks, context)
 
     async def drain(self, seconds: float) -> bool:
         """Not ready at once, no new connections; wait for what runs. True: all of it ended."""

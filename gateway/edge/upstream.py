@@ -8,6 +8,7 @@ every other way out closes it. That is what keeps one caller's answer from anoth
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -53,8 +54,6 @@ WITHHELD = frozenset(
 # A larger body goes out in slices: as one piece it held the loop for 9 ms at 4 MB under uvloop.
 SLICE = 256 * 1024
 AT_ONCE = 2**20
-
-
 NOT_IMPLEMENTED = 501  # a word on the request, unlike every other 5xx
 
 
@@ -206,8 +205,9 @@ class Upstream:
         headers: CIMultiDict[str],
         body: bytes,
         teller: Teller,
+        tls: ssl.SSLContext | None = None,
     ) -> UpstreamAnswer:
-        """POST ``body`` and wait for the answer's headers.
+        """POST ``body`` and wait for the answer's headers. Over https by ``tls``, else by default.
 
         Raises ``NotSent`` where the engine cannot be reached (UPSTREAM_UNAVAILABLE, or
         UPSTREAM_TIMEOUT of the connection), otherwise ``Rejection``: UPSTREAM_TIMEOUT naming the
@@ -226,6 +226,7 @@ class Upstream:
                     data=data,
                     headers=headers,
                     allow_redirects=False,
+                    ssl=tls or True,
                 )
         except aiohttp.ConnectionTimeoutError as error:
             teller.failed(Failure.CONNECT)

@@ -50,6 +50,7 @@ from gateway.settings.routing import Routing
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
 from gateway.settings.tenants import Policy, Tenant
+from gateway.settings.tls import EngineTls, Tls
 from gateway.settings.units import HostPort
 
 ENGINE_TOKENIZER = "engine"  # count by asking the engine
@@ -139,6 +140,11 @@ class Backend(Section):
         default=("*",),
         description="Models served here. `*` stands for any characters; case counts.",
     )
+    tls: EngineTls | None = Field(
+        default=None,
+        description="For `https` URLs: whom to trust, and who we are. Without it, whom the system "
+        "trusts.",
+    )
     api_key: ApiKey | None = Field(
         default=None, description="Sent to the engine as a bearer token instead of the client's."
     )
@@ -180,6 +186,14 @@ class Backend(Section):
         description="Key of the salts, 16 characters or more. Without one it is random at "
         "each start: after a restart, and on another gateway, every prefix is cached anew.",
     )
+
+    @field_validator("tls")
+    @classmethod
+    def _for_https(cls, tls: EngineTls | None, info: ValidationInfo) -> EngineTls | None:
+        url = info.data.get("url")
+        if tls is not None and url is not None and not url.startswith("https:"):
+            raise ValueError("is for an https url")
+        return tls
 
     @property
     def counts_locally(self) -> bool:
@@ -335,6 +349,10 @@ class Settings(Section):
     )
     admin: Address = Field(
         default=HostPort("127.0.0.1", 9090), description="The admin plane: never for clients."
+    )
+    tls: Tls | None = Field(default=None, description="TLS for clients. Without it, plain HTTP.")
+    admin_tls: Tls | None = Field(
+        default=None, description="TLS for operators. Without it, plain HTTP."
     )
     workers: Workers = Field(
         default=1,

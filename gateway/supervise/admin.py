@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,10 +46,10 @@ class Admin:
         )
         return application
 
-    async def start(self, address: HostPort) -> None:
+    async def start(self, address: HostPort, context: ssl.SSLContext | None) -> None:
         """Listen. Raises ``OSError`` where the address is taken."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, address.host, address.port).start()
+        await web.TCPSite(self._runner, address.host, address.port, ssl_context=context).start()
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

@@ -20,7 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gateway.edge.tasks import Tasks
+from gateway.edge.tls import Fronts
 from gateway.settings import HostPort, Problem, Settings, SettingsError
+from gateway.settings.tls import scheme
 from gateway.supervise.admin import Admin
 from gateway.supervise.handover import Handover, Written
 from gateway.supervise.ledger import Ledger
@@ -63,19 +65,22 @@ class Supervisor:
         self._sockets: Sequence[socket.socket] = ()
         self.ledger = Ledger(lambda: [slot.worker for slot in self._slots if slot.worker])
         self.admin = Admin(self._slots, self.ledger)
+        self._fronts: Fronts | None = None
 
     async def start(self) -> None:
         """Bind, and return once every worker serves.
 
         The first goes ahead, so that what is wrong is found and told once. Raises ``OSError``
-        where an address is taken, ``StartError`` where a worker ends instead.
+        where an address is taken, ``StartError`` where a worker ends instead, ``SettingsError``
+        for a certificate that cannot be loaded.
         """
+        self._fronts = Fronts.of(self.settings)
         folder = TemporaryDirectory(prefix="poolgate-", ignore_cleanup_errors=True)
         self._folder = Path(self._held.enter_context(folder))
         self._sockets = await _bound(self.settings.listen)
         for bound in self._sockets:
             self._held.enter_context(bound)
-        await self.admin.start(self.settings.admin)
+        await self.admin.start(self.settings.admin, self._fronts.admin)
         first, *others = self._slots
         await self._fill(first)
         await asyncio.gather(*(self._fill(slot) for slot in others))
@@ -86,12 +91,14 @@ class Supervisor:
     @property
     def data_url(self) -> str:
         """Where clients go; the real port where 0 was asked."""
-        return f"http://{self.settings.listen.host}:{self._sockets[0].getsockname()[1]}"
+        place = f"{self.settings.listen.host}:{self._sockets[0].getsockname()[1]}"
+        return f"{scheme(self.settings.tls)}://{place}"
 
     @property
     def admin_url(self) -> str:
         """Where operators go."""
-        return f"http://{self.settings.admin.host}:{self.admin.port}"
+        place = f"{self.settings.admin.host}:{self.admin.port}"
+        return f"{scheme(self.settings.admin_tls)}://{place}"
 
     async def reload(self, settings: Settings, written: Written) -> None:
         """Serve new requests under another configuration, on every worker or on none.
@@ -106,6 +113,8 @@ class Supervisor:
         first, *others = up
         if problems := await _taken(first, written):
             raise SettingsError(problems)
+        if self._fronts is not None:
+            self._fronts.renew(settings)
         self.settings, self._handover = settings, replace(self._handover, written=written)
         await asyncio.gather(*(self._bring_in_line(worker) for worker in others))
 

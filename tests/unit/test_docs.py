@@ -1,4 +1,4 @@
-"""What the documentation and the deploy files say is so: links, commands, metrics, tests, YAML."""
+"""What the documentation says is so: links, commands, metrics, tests."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ from gateway.edge.metrics import Metrics
 from gateway.engines.detect import ENGINES
 from gateway.errors import Kind
 from gateway.rendering.common import MEDIA_PARTS
-from gateway.settings import NoSecrets, parse
 from gateway.settings.notices import INACTIVE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 README = ROOT / "README.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
-YAML_FILES = sorted([*DEPLOY.rglob("*.yml"), *DEPLOY.rglob("*.yaml")])
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -162,7 +160,8 @@ def test_the_configmaps_configuration_passes(
     monkeypatch.setenv("ENGINE_KEY", "an-engine-key")
     monkeypatch.setenv("SALT_SECRET", "a-secret-of-sixteen-or-more")
     file = tmp_path / "poolgate.yaml"
-    file.write_text(manifest("configmap.yaml")["data"]["poolgate.yaml"])
+    configmap = yaml.safe_load(text_of(DEPLOY / "kubernetes/configmap.yaml"))
+    file.write_text(configmap["data"]["poolgate.yaml"])
     assert main(["check-config", str(file)]) == 0
 
 
@@ -251,89 +250,6 @@ def test_admin_paths_exist() -> None:
     for page in PAGES:
         asked = re.findall(r"(?:\$ADMIN|127\.0\.0\.1:9090)(/\w+)", text_of(page))
         assert set(asked) <= routes, page
-
-
-# --- deploy files -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("file", YAML_FILES, ids=name_of)
-def test_yaml_is_yaml(file: Path) -> None:
-    documents = list(yaml.safe_load_all(text_of(file)))
-    assert documents
-    assert all(isinstance(document, dict) for document in documents)
-
-
-def manifest(name: str) -> dict[str, Any]:
-    return next(yaml.safe_load_all(text_of(DEPLOY / "kubernetes" / name)))
-
-
-def pod_of(name: str) -> dict[str, Any]:
-    return manifest(name)["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize("name", ["deployment.yaml", "gate-job.yaml"])
-def test_pods_run_what_there_is_and_with_few_rights(name: str) -> None:
-    pod = pod_of(name)
-    [container] = pod["containers"]
-    parser().parse_args(container["args"])
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    user = re.search(r"useradd .*--uid (\d+)", text_of(ROOT / "Dockerfile"))
-    assert user is not None
-    assert pod["securityContext"]["runAsUser"] == int(user[1])
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def test_the_gate_job_is_not_tried_again() -> None:
-    assert manifest("gate-job.yaml")["spec"]["backoffLimit"] == 0
-    assert pod_of("gate-job.yaml")["restartPolicy"] == "Never"
-
-
-def test_the_deployments_probes_and_ports_are_the_planes() -> None:
-    pod = pod_of("deployment.yaml")
-    [container] = pod["containers"]
-    settings = parse(
-        yaml.safe_load(manifest("configmap.yaml")["data"]["poolgate.yaml"])
-        | {"backends": [{"name": "main", "url": "http://engine"}]},
-        NoSecrets(),
-    )
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": settings.listen.port, "admin": settings.admin.port}
-    probes = {name: container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
-    paths = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
-    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
-    assert {probe["httpGet"]["port"] for probe in probes.values()} == {"admin"}
-    before = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > before + settings.drain
-
-
-def test_the_service_is_the_data_plane_alone() -> None:
-    assert [port["targetPort"] for port in manifest("service.yaml")["spec"]["ports"]] == ["http"]
-
-
-def test_composes_commands_are_taken_by_the_parser() -> None:
-    compose = yaml.safe_load(text_of(DEPLOY / "docker-compose.yml"))
-    for service in compose["services"].values():
-        parser().parse_args(service["command"])
-    assert compose["networks"]["engines"] == {"internal": True}
-    assert compose["services"]["engine"]["networks"] == ["engines"]
-    published = compose["services"]["poolgate"]["ports"]
-    assert all(port.startswith("127.0.0.1:") for port in published)
-
-
-def test_systemds_commands_are_taken_by_the_parser() -> None:
-    unit = text_of(DEPLOY / "systemd/poolgate.service")
-    commands = re.findall(r"^Exec\w+=/opt/poolgate/bin/poolgate (.+)$", unit, re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        parser().parse_args(command.split())
-    stop = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
-    assert stop is not None
-    drain = parse({"backends": [{"name": "a", "url": "http://h"}]}, NoSecrets()).drain
-    assert int(stop[1]) > drain
 
 
 # --- pages about code -------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Slow:
         self.go.wait(timeout=20)
         return Counted((5,))
 
-    def glance(self, prompt, means=None):
+    def glance(self, prompt):
         return None
 
     def measure(self, prompt, limit, means=None):
@@ -93,30 +93,37 @@ async def test_a_glance_admits_in_place_what_bytes_alone_settle():
         assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 1
 
 
-async def test_what_is_remembered_but_for_a_little_is_counted_at_a_glance():
+async def test_what_is_remembered_but_for_a_little_is_counted_in_place():
     text = LONG[:197_500]  # six pieces of 32,770 characters or some more, and under a thousand
     with measuring() as (one, metrics):
-        assert isinstance(await one.measure(request(text), 2 * len(LONG), "a"), Bounded)
-        await one.exact(request(text), "a")
-        told = sample(metrics, "poolgate_count_cache_total", result="hit")
-        for more in ("", " and a little"):
-            counted = await one.measure(request(text + more), 2 * len(LONG), "a")
+        for tenant, more, on_thread in (
+            ("a", "", True),
+            ("a", "", False),
+            ("a", " and a little", False),
+            ("a", LONG[:4096], True),
+            ("b", "", True),
+        ):
+            before = sample(metrics, "poolgate_count_seconds_count", how="thread")
+            counted = await one.exact(request(text + more), tenant)
             assert counted == Counted((whole_count(TINY, text + more),))
-        assert sample(metrics, "poolgate_count_cache_total", result="hit") >= told + 12
-        assert isinstance(await one.measure(request(text), 2 * len(LONG), "b"), Bounded)
+            after = sample(metrics, "poolgate_count_seconds_count", how="thread")
+            assert (after > before) == on_thread, (tenant, more)
 
 
-async def test_more_than_a_little_is_not_counted_on_the_loop():
-    with measuring() as (one, metrics):
+async def test_without_a_memory_nothing_long_is_counted_in_place():
+    with measuring(cache_bytes=0) as (one, metrics):
         await one.exact(request(LONG), "a")
-        told = [
-            sample(metrics, "poolgate_count_cache_total", result=how) for how in ("hit", "miss")
-        ]
-        more = LONG + " ".join(f"{index} new" for index in range(1000))
-        assert isinstance(await one.measure(request(more), 2 * len(more), "a"), Bounded)
-        assert told == [
-            sample(metrics, "poolgate_count_cache_total", result=how) for how in ("hit", "miss")
-        ]
+        before = sample(metrics, "poolgate_count_seconds_count", how="thread")
+        await one.exact(request(LONG), "a")
+        assert sample(metrics, "poolgate_count_seconds_count", how="thread") == before + 1
+
+
+async def test_each_lookup_is_told_once():
+    with measuring() as (one, metrics):
+        for _ in range(2):
+            await one.exact(request(LONG), "a")
+        told = [sample(metrics, "poolgate_count_cache_total", result=r) for r in ("hit", "miss")]
+        assert told[0] == told[1] > 0
 
 
 @pytest.mark.parametrize(
