@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer
+from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.faulty import BODY, LONG, QUARANTINE, SWAPPED, admin, gateway_of, two_engines
 from integration.test_checks import raw_post
 
@@ -60,6 +61,29 @@ async def test_a_prompt_goes_where_it_fits_and_is_refused_only_where_it_fits_now
                 assert "1999" in error(text)["message"]  # the largest there is
                 assert headers["x-poolgate-limit"] == "1999"
                 assert counts(small, large) == [0, 3]
+
+
+async def test_between_two_limits_every_length_is_where_it_fits(http):
+    sizes = {"context": 8192, "decode_pool": 8192, "timing": INSTANT}
+    async with running(SimulateSettings(prefill_pool=1024, **sizes)) as small:
+        async with running(SimulateSettings(prefill_pool=2048, **sizes)) as large:
+            async with gateway_of(small, large) as app:
+                backends = {one.name: one for one in app.generation.runtime.backends}
+                lower, upper = (backends[name].capacity().tokens for name in "ab")
+                assert lower < upper
+
+                async def sent(length):
+                    body = {"model": "m", "prompt": [1500] * length, "max_tokens": 1}
+                    async with http.post(app.data_url + "/v1/completions", json=body) as reply:
+                        return reply.status, reply.headers["x-poolgate-limit"]
+
+                for length in (lower - 1, lower, lower + 1, upper - 1, upper):
+                    for _ in range(3):
+                        status, limit = await sent(length)
+                        assert status == 200
+                        assert length <= int(limit)
+                for length in (upper + 1, upper + 64, 8000):
+                    assert await sent(length) == (400, str(upper))
 
 
 async def test_a_prompt_too_long_for_all_alike_is_counted_once():
