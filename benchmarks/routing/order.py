@@ -33,7 +33,7 @@ def backends(count: int) -> list[Backend]:
         wiring = Wiring(f"b{number}", "http://x", ("*",), None, Rules(), Outcomes(), False, None)
         discovery = SimpleNamespace(snapshot=Snapshot(), engine=None)
         one = Backend(wiring, discovery, measurer=None, clock=time.monotonic)
-        one.load = Load(loads.randrange(100_000), loads.randrange(64))
+        one.past.load = Load(loads.randrange(100_000), loads.randrange(64))
         made.append(one)
     return made
 

@@ -137,7 +137,7 @@ class Admin:
             "standing": _standing(backend, self._clock()),
             "ejection": _ejection(backend, self._clock()),
             "in_flight": backend.in_flight,
-            "load": msgspec.to_builtins(backend.load),
+            "load": msgspec.to_builtins(backend.past.load),
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
@@ -158,7 +158,7 @@ class Admin:
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
         metrics.ejected.labels(name).set(backend.past.health.until is not None)
-        metrics.outstanding.labels(name).set(backend.load.prefilling)
+        metrics.outstanding.labels(name).set(backend.past.load.prefilling)
         metrics.standing.labels(name).set(STANDING[backend.standing.state])
         if backend.calibrator is not None:
             found = backend.calibrator.found

@@ -16,7 +16,6 @@ from gateway.edge.standing import Member
 class Bearer(Member, Protocol):
     """A backend, as far as attempts go (``gateway.edge.backends.Backend``)."""
 
-    load: Load
     ejections: Ejections
 
 
@@ -67,8 +66,9 @@ class Attempt:
             self._backend.ejections.end_trial(self._backend)
 
     def _weigh(self, prefilling: int, decoding: int) -> None:
-        load = self._backend.load
-        self._backend.load = Load(load.prefilling + prefilling, load.decoding + decoding)
+        past = self._backend.past
+        load = past.load
+        past.load = Load(load.prefilling + prefilling, load.decoding + decoding)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from gateway.core.capacity import (
     incarnations,
     models,
 )
-from gateway.core.choice import Load, seed
+from gateway.core.choice import seed
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
 from gateway.core.quarantine import Standing
@@ -89,7 +89,6 @@ class Backend:
         self.past: Past = self._standings.past(wiring.name, wiring.url)
         self.ejections = ejections or Ejections(self._standings, clock)
         self.seed = seed(wiring.name)
-        self.load = Load()
         self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)
         self.queue = queue  # None where it takes what comes

@@ -119,7 +119,7 @@ class Routing:
             if len(tier) < 2:
                 yield from tier
                 continue
-            left = work([backend.load for backend in tier], policy.stream_tokens)
+            left = work([backend.past.load for backend in tier], policy.stream_tokens)
             if affinity:
                 seeds = [backend.seed for backend in tier]
                 order = iter(affine_first(affinity, seeds, left, tokens, policy.load_factor))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.core import quarantine
+from gateway.core.choice import Load
 from gateway.core.outlier import Health
 from gateway.core.quarantine import Clue, Rules, Standing, State
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 class Past:
     """What is known of a backend whatever becomes of its configuration.
 
+    ``load``: what it has of this process's requests, under whatever configuration they began.
     ``on_trial``: a request is under way that decides whether its ejection ends
     (``gateway.edge.ejection``). ``echoes``: dialects in whose answers it gave our request id back.
     ``proofs``: reports of cached tokens that could have been false and were not. Both are of the
@@ -31,6 +33,7 @@ class Past:
     standing: Standing = field(default_factory=Standing)
     health: Health = field(default_factory=Health)
     on_trial: bool = False
+    load: Load = field(default_factory=Load)
     echoes: set[str] = field(default_factory=set)
     proofs: int = 0
 

@@ -171,6 +171,21 @@ async def test_short_prompts_keep_clear_of_the_backend_that_prefills_a_long_one(
         assert [each["load"] for each in status["backends"]] == [idle, idle]
 
 
+async def test_a_reload_forgets_no_outstanding_work():
+    gate = asyncio.Event()
+    async with two_engines() as (one, other), gateway_of(one, other) as app:
+        one.script = other.script = holding(gate)
+        waiting = [asyncio.ensure_future(raw_post(app, LONG))]
+        await arrived(1, one, other)
+        await app.reload(app.settings)
+        for sent in range(4):
+            waiting.append(asyncio.ensure_future(raw_post(app, BODY)))
+            await arrived(2 + sent, one, other)
+        assert sorted(counts(one, other)) == [1, 4]
+        gate.set()
+        await asyncio.gather(*waiting)
+
+
 async def test_idle_backends_take_turns():
     async with two_engines() as (one, other), gateway_of(one, other) as app:
         for _ in range(6):

@@ -32,16 +32,16 @@ def two(noted=None):
 def test_prompt_tokens_weigh_until_the_answer_begins_and_a_stream_until_it_ends():
     one, _, _ = two()
     first, second = Attempt(one, 700), Attempt(one, 50)
-    assert one.load == Load(750, 0)
+    assert one.past.load == Load(750, 0)
     first.answered()
     first.answered()
-    assert one.load == Load(50, 1)
+    assert one.past.load == Load(50, 1)
     first.completed()
     first.end()
-    assert one.load == Load(50, 0)
+    assert one.past.load == Load(50, 0)
     for _ in range(2):
         second.end()
-    assert one.load == Load()
+    assert one.past.load == Load()
 
 
 def test_what_comes_after_the_end_weighs_nothing():
@@ -50,7 +50,7 @@ def test_what_comes_after_the_end_weighs_nothing():
     late.end()
     late.answered()
     late.completed()
-    assert one.load == Load()
+    assert one.past.load == Load()
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_what_is_not_counted_weighs_as_much_as_it_may(length, tokens):
     one, _, _ = two()
     with attempt(one, Exchange("r", 0.0, "/", length=length, limit=100)) as trying:
         assert trying.tokens == tokens
-        assert one.load.prefilling == tokens
-    assert one.load == Load()
+        assert one.past.load.prefilling == tokens
+    assert one.past.load == Load()
 
 
 async def test_an_answer_that_is_still_read_weighs_until_that_is_over():
@@ -71,11 +71,11 @@ async def test_an_answer_that_is_still_read_weighs_until_that_is_over():
     done = asyncio.Event()
     with attempt(one, exchange):
         exchange.reading_on = asyncio.ensure_future(done.wait())
-    assert one.load.prefilling == 7
+    assert one.past.load.prefilling == 7
     done.set()
     await exchange.reading_on
     await asyncio.sleep(0)
-    assert one.load == Load()
+    assert one.past.load == Load()
 
 
 def fail(one, times=1):

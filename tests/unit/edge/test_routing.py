@@ -53,8 +53,8 @@ def refusal(routing, parsed=None):
 
 def test_the_least_outstanding_tokens_come_first_whatever_the_requests():
     few, many, idle = some("few", "many", "idle")
-    few.load = Load(prefilling=9000)  # one long prompt
-    many.load = Load(prefilling=800, decoding=8)  # twelve short ones
+    few.past.load = Load(prefilling=9000)  # one long prompt
+    many.past.load = Load(prefilling=800, decoding=8)  # twelve short ones
     assert names(Routing([few, many, idle], Policy(stream_tokens=100))) == ["idle", "many", "few"]
     assert names(Routing([few, many], Policy(stream_tokens=2000))) == ["few", "many"]
 
@@ -84,7 +84,7 @@ def test_the_suspect_come_last_and_the_quarantined_never():
     good, suspect, out = some("good", "suspect", "out")
     put(suspect, State.SUSPECT)
     put(out, State.QUARANTINED)
-    good.load = Load(10**6, 9)
+    good.past.load = Load(10**6, 9)
     assert names(Routing([out, suspect, good], Policy())) == ["good", "suspect"]
     assert refusal(Routing([out], Policy())).kind is Kind.QUARANTINED
 
@@ -93,7 +93,7 @@ def test_suspicion_ends_by_time():
     one, other = some("a", "b")
     put(one, State.SUSPECT)
     one._standings._clock = lambda: 10**6
-    other.load = Load(1)
+    other.past.load = Load(1)
     assert names(Routing([one, other], Policy()))[0] == "a"
 
 
@@ -103,7 +103,7 @@ def test_one_that_would_take_any_prompt_comes_after_those_of_known_limit():
         object.__setattr__(one.wiring, "outcomes", Outcomes(allow_unknown_limit=True))
     silent.discovery.snapshot = seen(None)
     put(suspect, State.SUSPECT)
-    known.load = Load(5000)
+    known.past.load = Load(5000)
     assert names(Routing([silent, suspect, known], Policy())) == ["known", "silent", "suspect"]
 
 
@@ -192,6 +192,6 @@ def test_the_overloaded_one_is_passed_over():
     routing = affine(backends)
     number = key(routing, request())
     first, second, *_ = names(routing, request(), number)
-    next(one for one in backends if one.name == first).load = Load(10_000)
+    next(one for one in backends if one.name == first).past.load = Load(10_000)
     assert names(routing, request(), number)[0] == second
     assert names(routing, request(), number)[-1] == first
