@@ -256,9 +256,7 @@ async def test_rows_73_and_78_a_killed_worker_takes_nobody_with_it(engine, store
         assert len(records) == 120 + len(whole)
 
 
-async def test_row_60_one_worker_asks_and_another_when_it_is_killed(
-    engine, store, tmp_path
-):
+async def test_row_60_one_worker_asks_and_another_when_it_is_killed(engine, store, tmp_path):
     limit = {"limit": {"refresh": "200ms", "stale_after": "5s"}, "calibration": {"every": "0s"}}
 
     async def askers(served):
