@@ -10,13 +10,14 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
-from gateway.core import calibration
+from gateway.core import calibration, troubles
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
 from gateway.core.quarantine import State
+from gateway.edge import page
 from gateway.edge.backends import Backend
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import KEPT
-from gateway.edge.metrics import STANDING, Metrics
+from gateway.edge.metrics import STANDING, Metrics, verdicts
 from gateway.edge.record import Recorder
 from gateway.edge.standing import Standings
 from gateway.edge.usage import live_use
@@ -46,11 +47,12 @@ class Admin:
 
     def application(self) -> web.Application:
         """Its routes."""
-        app = web.Application()
+        app = page.application()
         app.router.add_get("/healthz", self.healthz)
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/status", self.status)
+        app.router.add_get("/overview", self.overview)
         app.router.add_get("/incidents", self.incidents)
         app.router.add_post("/backends/{name}/release", self.release)
         return app
@@ -104,6 +106,27 @@ class Admin:
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
+    async def overview(self, _request: web.Request) -> web.Response:
+        """What the page at ``/`` shows: of ``/status`` what asks no store, and what passed lately.
+
+        Beside it ``/incidents``. Cheap enough to be asked every other second.
+        """
+        runtime, live = self._handler.runtime, self._recorder.live
+        live.keep_only(backend.name for backend in runtime.backends)
+        uptime = self._clock() - self._started
+        body = {
+            "version": __version__,
+            "uptime_s": round(uptime, 1),
+            "draining": self._handler.draining,
+            "in_flight": self._handler.in_flight,
+            "backends": [self._backend(one) | self._checked(one) for one in runtime.backends],
+            "limits": runtime.limiting.description(),
+            "traffic": live.traffic(runtime.limiting.leases.running(), uptime),
+            "checks": verdicts(self._metrics.checks.collect()),
+        }
+        body["verdict"] = troubles.verdict(body)
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
     async def incidents(self, request: web.Request) -> web.Response:
         """The latest incidents, newest first: numbers and identities, no text.
 
@@ -147,6 +170,21 @@ class Admin:
             ],
             "contradictions": contradictions(discovery.snapshot),
             "prefill_ceiling_tokens_per_s": backend.prefill.ceiling(),
+        }
+
+    def _checked(self, backend: Backend) -> dict[str, Any]:
+        """What of a backend the page shows and ``/status`` does not."""
+        model = backend.prefill
+        return {
+            "suspect_floor": backend.floor,
+            "unknown_limit_allowed": backend.wiring.outcomes.allow_unknown_limit,
+            "first_token": {
+                "ceiling_tokens_per_s": model.ceiling(),
+                "judged_from_tokens": model.min_tokens,
+                "learnt_from": len(model.recent),
+                "enough": model.enough,
+                "answers": self._recorder.live.first_tokens(backend.name),
+            },
         }
 
     def _set_gauges(self, backend: Backend) -> None:

@@ -11,10 +11,15 @@ from gateway.types import AtLeast, Bounded, CheckResult, Counted, Observation, P
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An answer that was withheld and asked for again elsewhere: whose, and what was found."""
+    """An answer that was withheld and asked for again elsewhere: whose, and what was found.
+
+    ``ttft`` and ``uncached`` are as in ``Exchange``.
+    """
 
     backend: str
     checks: tuple[CheckResult, ...]
+    ttft: float | None = None
+    uncached: int | None = None
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class Exchange:
     queued: float | None = None  # seconds it waited for room; None at a backend without a queue
     forwarded_at: float | None = None
     ttft: float | None = None
+    uncached: int | None = None  # of a counted prompt, the tokens the engine had to prefill
     status: int = 0
     refusal: Rejection | None = None
     observation: Observation | None = None
@@ -96,12 +102,13 @@ class Exchange:
         ``sent``: the one before answered, and that was withheld; else it could not be reached.
         """
         if sent:
-            self.withheld = Withheld(self.backend, tuple(self.checks))
+            self.withheld = Withheld(self.backend, tuple(self.checks), self.ttft, self.uncached)
         else:
             self.unreachable = self.backend
         self.backend, self.doubt = admitted.backend, admitted.doubt
         self.length, self.limit = admitted.length, admitted.limit
-        self.checks, self.observation, self.ttft = [], None, None
+        self.checks, self.observation = [], None
+        self.ttft = self.uncached = None
         self.status = self.bytes_out = 0
 
     def answer_headers(self) -> dict[str, str]:

@@ -171,6 +171,7 @@ class Inspection:
         if seen is None:
             return
         await self._length()
+        self._note_uncached()
         judged = {check.check for check in self._exchange.checks}
         if spotcheck.CHECK not in judged:
             await self._judge_usage(seen, withhold=False)
@@ -285,9 +286,15 @@ class Inspection:
             length = await self._length()
             if isinstance(length, Bounded):  # with media it may be far above the count
                 return None
+        self._note_uncached()
         if isinstance(length, Counted | Bounded):
             return int(length.total * self._new_share)
         return None
+
+    def _note_uncached(self) -> None:
+        length = self._exchange.length
+        if isinstance(length, Counted):
+            self._exchange.uncached = int(length.total * self._new_share)
 
     def _learn(self, seen: Observation) -> None:
         """Speeds are learnt from complete, unsuspicious streams: only there TTFT is prefill.
@@ -299,10 +306,9 @@ class Inspection:
         if (
             exchange.stream
             and exchange.ttft is not None
-            and isinstance(exchange.length, Counted)
+            and exchange.uncached is not None
             and seen.ending is Ending.COMPLETE
             and not any(check.suspect for check in exchange.checks)
             and self._backend.standing.state is State.SERVING
         ):
-            uncached = int(exchange.length.total * self._new_share)
-            self._backend.prefill = self._backend.prefill.learned(uncached, exchange.ttft)
+            self._backend.prefill = self._backend.prefill.learned(exchange.uncached, exchange.ttft)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
@@ -237,6 +238,17 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
+
+
+def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
+    """Checks by verdict, as ``poolgate_checks_total`` among these families counts them."""
+    counts: dict[str, dict[str, int]] = {}
+    for family in families:
+        for sample in family.samples:
+            if sample.name == "poolgate_checks_total":
+                by_verdict = counts.setdefault(sample.labels["check"], {})
+                by_verdict[sample.labels["verdict"]] = int(sample.value)
+    return counts
 
 
 class _Maker:

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.edge.exchange import Exchange, Withheld
 from gateway.edge.incidents import Incidents
+from gateway.edge.live import Live
 from gateway.edge.metrics import Metrics
 from gateway.errors import Kind
 
@@ -37,10 +38,12 @@ class Recorder:
         self._clock = clock
         self._access = access
         self.incidents = incidents
+        self.live = Live(clock)
 
     def write(self, exchange: Exchange) -> None:
         """The exchange is over."""
         metrics = self._metrics
+        self.live.note(exchange)
         metrics.requests.labels(
             exchange.dialect, exchange.backend, exchange.tenant, exchange.outcome
         ).inc()

@@ -11,6 +11,8 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
+from gateway.core import troubles
+from gateway.edge import page
 from gateway.edge.admin import JSON
 from gateway.settings import HostPort
 from gateway.supervise import merge
@@ -32,13 +34,14 @@ class Admin:
 
     def application(self) -> web.Application:
         """Its routes. None takes a PUT: that is how the supervisor itself tells workers."""
-        application = web.Application()
+        application = page.application()
         application.add_routes(
             [
                 web.get("/healthz", self.healthz),
                 web.get("/readyz", self.readyz),
                 web.get("/metrics", self.metrics),
                 web.get("/status", self.status),
+                web.get("/overview", self.overview),
                 web.get("/incidents", self.incidents),
                 web.get("/{page:.*}", self.any_worker),
                 web.post("/{action:.*}", self.every_worker),
@@ -100,6 +103,19 @@ class Admin:
             "draining": self.draining,
             "processes": [self._process(slot, each.get(slot.index)) for slot in self._slots],
         }
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
+    async def overview(self, _request: web.Request) -> web.Response:
+        """What the page at ``/`` shows, of all workers; checks are counted of those ended too."""
+        answers = await self._ask_all("GET", "/overview")
+        parts = [_decoded(answer) for answer in answers.values()]
+        body = merge.overview(parts, self._ledger.ended) | {
+            "version": __version__,
+            "uptime_s": round(self._clock() - self._started, 1),
+            "draining": self.draining,
+            "processes": [self._process(slot, None) for slot in self._slots],
+        }
+        body["verdict"] = troubles.verdict(body)
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
     async def incidents(self, request: web.Request) -> web.Response:

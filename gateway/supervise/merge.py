@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.core import live
 from gateway.core.quarantine import State
 from gateway.edge import usage
-from gateway.edge.metrics import STANDING
+from gateway.edge.metrics import STANDING, verdicts
 
 Combine = Callable[[float, float], float]
 
@@ -90,14 +91,38 @@ def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     told = dict(statuses[0])
     told |= {key: sum(each.get(key, 0) for each in statuses) for key in ("in_flight", "incidents")}
+    told["backends"] = _backends(statuses)
+    told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
+    return told
+
+
+def overview(parts: Sequence[Mapping[str, Any]], ended: Iterable[Metric]) -> dict[str, Any]:
+    """One worker's overview with the sums of all, and with what ``ended`` workers had checked.
+
+    Of first-token times the latest are kept; of learnt ceilings the highest is told, for each
+    worker judges by its own: what is under the lowest floor is under all of them.
+    """
+    checks = live.counts_of_all([verdicts(ended), *(part["checks"] for part in parts)])
+    if not parts:
+        return {"backends": [], "traffic": live.traffic_of_all(()), "checks": checks}
+    return {
+        **parts[0],
+        "in_flight": sum(part["in_flight"] for part in parts),
+        "limits": min((part["limits"] for part in parts), key=lambda limits: bool(limits["up"])),
+        "backends": _backends(parts),
+        "traffic": live.traffic_of_all([part["traffic"] for part in parts]),
+        "checks": checks,
+    }
+
+
+def _backends(statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each backend as the first tells it, with what of it is of all."""
     everywhere: dict[str, list[Mapping[str, Any]]] = {}
     for backend in (backend for each in statuses for backend in each.get("backends", ())):
         everywhere.setdefault(backend["name"], []).append(backend)
-    told["backends"] = [
-        {**backend, **_load(everywhere[backend["name"]])} for backend in told["backends"]
+    return [
+        {**backend, **_load(everywhere[backend["name"]])} for backend in statuses[0]["backends"]
     ]
-    told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
-    return told
 
 
 def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -108,6 +133,14 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     queues = [queue for backend in backends if (queue := backend.get("queue"))]
     if queues:
         load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}
+    if told := [backend["first_token"] for backend in backends if "first_token" in backend]:
+        ceilings = [one["ceiling_tokens_per_s"] for one in told]
+        load["first_token"] = {
+            **told[0],
+            "ceiling_tokens_per_s": max((one for one in ceilings if one), default=None),
+            "learnt_from": max(one["learnt_from"] for one in told),
+            "answers": live.first_tokens_of_all(one["answers"] for one in told),
+        }
     return load
 
 
