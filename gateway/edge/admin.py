@@ -155,7 +155,7 @@ class Admin:
             "url": backend.wiring.url,
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
-            "asked_by": "this process" if discovery.asks else "another",
+            "asks_it": discovery.asks,
             "limit": _limit(backend),
             "standing": _standing(backend, self._clock()),
             "ejection": _ejection(backend, self._clock()),

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from gateway.core import live
+from gateway.core import live, outlier
 from gateway.core.quarantine import State
 from gateway.edge import usage
 from gateway.edge.metrics import STANDING, verdicts
@@ -45,6 +45,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_limiter_store_up": min,
     }
 )
+_EJECTION = (outlier.State.IN_SERVICE, outlier.State.HALF_OPEN, outlier.State.EJECTED)
 _SUMMED = frozenset({"counter", "histogram", "summary"})
 _CREATED = "_created"  # a counter's or a histogram's companion: when the series began
 
@@ -130,6 +131,12 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     load: dict[str, Any] = {"in_flight": sum(backend["in_flight"] for backend in backends)}
     if standings := [backend["standing"] for backend in backends if "standing" in backend]:
         load["standing"] = max(standings, key=lambda one: STANDING[State(one["state"])])
+    if ejections := [backend["ejection"] for backend in backends if "ejection" in backend]:
+        load["ejection"] = max(ejections, key=lambda one: _EJECTION.index(one["state"]))
+    if loads := [backend["load"] for backend in backends if "load" in backend]:
+        load["load"] = {key: sum(one[key] for one in loads) for key in loads[0]}
+    if asking := [backend["asks_it"] for backend in backends if "asks_it" in backend]:
+        load["asks_it"] = any(asking)
     queues = [queue for backend in backends if (queue := backend.get("queue"))]
     if queues:
         load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}

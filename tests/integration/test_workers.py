@@ -263,8 +263,7 @@ async def test_row_60_one_worker_asks_and_another_when_it_is_killed(engine, stor
         return [
             process["pid"]
             for process in await served.processes()
-            if process["state"] == "up"
-            and process["status"]["backends"][0]["asked_by"] == "this process"
+            if process["state"] == "up" and process["status"]["backends"][0]["asks_it"]
         ]
 
     async with serving(tmp_path, settings(engine, store, 3, backend=limit)) as served:
