@@ -14,7 +14,8 @@ from gateway.build import Builder, Generation, Lasting
 from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
-from gateway.edge.configured import ejection_rules, quarantine_rules
+from gateway.edge.configured import connection_rules, ejection_rules, quarantine_rules
+from gateway.edge.connections import Connections
 from gateway.edge.ejection import Ejections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents
@@ -61,7 +62,7 @@ class App:
         self._ejections = Ejections(
             self._standings,
             self._clock,
-            lambda name, why: self.metrics.ejections.labels(name, why).inc(),
+            lambda name, why: self.metrics.routing.ejections.labels(name, why).inc(),
         )
         self._together = OneProber(shared) if shared is not None else None
         self._lasting = Lasting(
@@ -100,9 +101,16 @@ class App:
             self._handler, self.recorder, self.metrics, self._clock, self._standings
         ).application()
         operators.add_routes(self._routes)
+        connections = Connections(
+            lambda: connection_rules(self.settings), self.metrics, self._clock
+        )
         private = Fronts(fronts.data, None)
         self._servers = Servers(
-            self._handler, operators, self._tasks, private if admin is not None else fronts
+            self._handler,
+            connections,
+            operators,
+            self._tasks,
+            private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
 
@@ -134,6 +142,8 @@ class App:
         if self._generation is not None:
             await self._generation.close()
             await self._generation.runtime.limiting.close()
+            if self._generation.tracing is not None:
+                await self._generation.tracing.close()
         if self._together is not None:
             await self._together.stop()
         if self._access_log is not None:
@@ -176,6 +186,7 @@ class App:
         self._standings.configure(rules, generation.runtime.backends)
         self._ejections.configure(ejection_rules(generation.settings.routing.ejection))
         self.recorder.incidents.sink = generation.webhook
+        self.recorder.tracing = generation.tracing
 
     async def _retire(self, old: Generation) -> None:
         """Close an old configuration once nothing can still run under it."""
@@ -189,6 +200,8 @@ class App:
             await old.close()
             if old.runtime.limiting is not self.generation.runtime.limiting:
                 await old.runtime.limiting.close()
+            if old.tracing is not None and old.tracing is not self.generation.tracing:
+                await old.tracing.close()
 
 
 def _started(part: T | None) -> T:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import aiohttp
@@ -40,13 +41,13 @@ from gateway.edge.one_prober import OneProber
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.routing import Routing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
 from gateway.edge.webhook import Webhook
-from gateway.settings import Settings
+from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
 from gateway.tokens.counters import EngineCounters
@@ -89,6 +90,7 @@ class Generation:
     discovering: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
+    tracing: Tracing | None
 
     @property
     def busy(self) -> bool:
@@ -116,6 +118,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
+        await _load_what_it_needs(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -166,6 +169,7 @@ class Builder:
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
+        tracing = self._tracing(settings)
         runtime = Runtime(
             backends,
             Routing(backends, routing_policy(settings.routing, lasting.secret)),
@@ -176,6 +180,7 @@ class Builder:
             settings.body.max_bytes,
             timeouts.body,
             sentinels,
+            tracing,
         )
         discovering = Tasks()
         for backend in backends:
@@ -185,7 +190,15 @@ class Builder:
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
         return Generation(
-            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+            settings,
+            runtime,
+            upstream,
+            probing,
+            executors,
+            discovering,
+            webhook,
+            fingerprints,
+            tracing,
         )
 
     def _limiting(self, settings: Settings) -> Limiting:
@@ -196,6 +209,17 @@ class Builder:
         return limiting(
             settings.limits, self._lasting.metrics, self._lasting.tasks, self._lasting.clock
         )
+
+    def _tracing(self, settings: Settings) -> Tracing | None:
+        """That of now where a reload leaves it as it is."""
+        if settings.telemetry is None:
+            return None
+        before = self._before
+        if before is not None and before.settings.telemetry == settings.telemetry:
+            return before.tracing
+        from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
+
+        return OpenTelemetry(settings.telemetry, self._lasting.metrics, self._lasting.clock)
 
     def _backend(
         self,
@@ -261,6 +285,19 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+async def _load_what_it_needs(settings: Settings) -> None:
+    """On a thread: half a second. Raises ``SettingsError`` for what is missing."""
+    if settings.telemetry is None:
+        return
+    try:
+        await asyncio.to_thread(import_module, "gateway.edge.otel")
+    except ImportError:
+        missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
+        raise SettingsError([Problem("telemetry", missing)]) from None
+    if settings.telemetry.tls is not None:
+        tls.to_server(settings.telemetry.tls, "telemetry.tls")
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

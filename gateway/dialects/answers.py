@@ -18,6 +18,7 @@ from gateway.types import Ending, Observation, Usage
 
 # The largest JSON answer held back to be looked at as a whole.
 MAX_BODY_BYTES = 64 * 2**20
+MOST_TOKENS = 2**40  # in one exchange; more is no count
 
 _ERROR_MARKERS = (b'"error"', b"event: error", b"event:error")
 _COMMON_MEMBERS = ("error", "type", "object", "id")
@@ -33,9 +34,12 @@ class Forward(Enum):
 
 
 def tokens(usage: Mapping[str, Any], name: str) -> int | None:
-    """A token count out of an engine's usage; None where it is missing or no count."""
+    """A token count out of an engine's usage; None where it is missing or no count.
+
+    JSON's integers have no end, and sums of these must fit metrics and traces.
+    """
     value = usage.get(name)
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 class Fold:

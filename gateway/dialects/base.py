@@ -60,6 +60,7 @@ class Dialect(Protocol):
     """One API dialect."""
 
     name: str
+    operation: str  # OpenTelemetry's gen_ai.operation.name
     paths: Mapping[str, str]  # path -> what the endpoint does, for docs and metrics
 
     def parse(self, path: str, raw: bytes) -> ParsedRequest:

@@ -18,6 +18,7 @@ class OpenAiResponses(openai_common.OpenAiErrors):
     """POST /v1/responses."""
 
     name = "openai_responses"
+    operation = "chat"
     paths: Mapping[str, str] = {"/v1/responses": "responses"}
     subject = "input"
 

@@ -38,6 +38,7 @@ class Actions:
         if self._incidents.admits(exchange.tenant, finding.result.check):
             if finding.action is Action.QUARANTINE:
                 self._standings.report(backend, self._clue(finding, exchange, incident))
+            exchange.incidents.append(incident)
             self._incidents.open(self._record(incident, finding, exchange, backend, withhold))
         if withhold:
             raise Rejection(

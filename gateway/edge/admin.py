@@ -195,14 +195,16 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
-        metrics.ejected.labels(name).set(backend.past.health.until is not None)
-        metrics.outstanding.labels(name).set(backend.past.load.prefilling)
+        metrics.routing.ejected.labels(name).set(backend.past.health.until is not None)
+        metrics.routing.outstanding.labels(name).set(backend.past.load.prefilling)
         metrics.standing.labels(name).set(STANDING[backend.standing.state])
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
             metrics.calibration_differences.labels(name).set(len(found.differences))
-        seen = backend.discovery.snapshot.workers.values()
+        snapshot = backend.discovery.snapshot
+        metrics.contradictions.labels(name).set(len(contradictions(snapshot)))
+        seen = snapshot.workers.values()
         ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
         for word in seen:

@@ -94,14 +94,14 @@ class Backend:
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
-        self._clock = clock
+        self.clock = clock  # seconds, as in all that is recorded of its requests
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
         self._processes = incarnations(discovery.snapshot)
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
         return self._held_back(
-            capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+            capacity(self.discovery.snapshot, self.wiring.rules, self.clock(), model)
         )
 
     def capacity_for(self, model: str) -> Capacity:
@@ -109,7 +109,7 @@ class Backend:
 
         ``Known.age`` is that of the moment it was worked out.
         """
-        snapshot, now = self.discovery.snapshot, self._clock()
+        snapshot, now = self.discovery.snapshot, self.clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
             self._notice(snapshot)
@@ -125,7 +125,7 @@ class Backend:
 
     def stated(self, model: str) -> int | None:
         """The longest prompt its workers say they accept, before anything of ours is taken off."""
-        known = capacity(self.discovery.snapshot, STATED, self._clock(), model)
+        known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
         return known.tokens if isinstance(known, Known) else None
 
     def _notice(self, snapshot: Snapshot) -> None:
@@ -163,6 +163,12 @@ class Backend:
             engine.name if engine is not None else None,
             (calibrator.consequence, calibrator.found.offset) if calibrator is not None else None,
         )
+
+    @property
+    def engine(self) -> str:
+        """Which engine it is; ``unknown`` before it told."""
+        engine = self.discovery.engine
+        return engine.name if engine is not None else "unknown"
 
     def doubt(self, prompt: Prompt) -> str | None:
         """Why its count is not claimed to be exact now, as a fixed word; None where it is."""

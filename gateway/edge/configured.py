@@ -12,6 +12,7 @@ from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
@@ -132,6 +133,14 @@ def _wall_clock() -> float:
 def _action(word: str) -> Action | None:
     """Of the latency check ``hold`` is what the others call ``block``."""
     return None if word == "off" else Action.BLOCK if word == "hold" else Action(word)
+
+
+def connection_rules(settings: written.Settings) -> ConnectionRules:
+    """How many connections there may be, and how long one may keep us waiting."""
+    caps, waits = settings.connections, settings.timeouts
+    return ConnectionRules(
+        caps.total, caps.per_address, waits.headers, waits.write_idle, waits.keep_alive
+    )
 
 
 def quarantine_rules(entry: Quarantine) -> quarantine.Rules:

@@ -27,6 +27,7 @@ from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
+from gateway.edge.trace import HEADERS
 from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
@@ -239,7 +240,11 @@ class Forwarder:
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
-        exchange.forwarded_at = self._clock()
+        if exchange.trace is not None:
+            for name in HEADERS:
+                headers.popall(name, None)
+            headers.update(exchange.trace.headers())
+        exchange.forwarded_at, exchange.upstream = self._clock(), backend.wiring.url
         opening = self._upstream.open(
             url,
             headers,

@@ -5,35 +5,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import web
 
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes
 from gateway.dialects.base import Dialect
-from gateway.edge import models, relay
+from gateway.edge import framing, models, placing, relay
 from gateway.edge.attempts import attempt
 from gateway.edge.backends import Backend
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
-from gateway.edge.exchange import Exchange, Users
+from gateway.edge.exchange import Asked, Exchange, Stage, Users
 from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
-from gateway.edge.placing import Asked, admit, count, place, readmit
+from gateway.edge.logs import place
+from gateway.edge.placing import Submitted
 from gateway.edge.queueing import queued
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.routing import Routing
 from gateway.edge.sentinels import SentinelDesk
 from gateway.errors import Kind, Rejection
 from gateway.types import ParsedRequest
 
 log = logging.getLogger(__name__)
-LARGE_BODY = 1024 * 1024  # bytes
+LARGE_BODY = 512 * 1024  # bytes; of the worst shape, that is tens of milliseconds
+# After these nothing that follows on the connection can be trusted to be a request.
+LAST_ONE = frozenset({Kind.BAD_FRAMING, Kind.HEADERS_TOO_LARGE, Kind.SLOW_BODY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Runtime:
     max_body_bytes: int
     body_deadline: float
     sentinels: SentinelDesk | None = None
+    tracing: Tracing | None = None
     users: Users = field(default_factory=Users)
 
 
@@ -66,13 +70,15 @@ class Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """One exchange: the line, the rescue, the record."""
         path, _, query = request.raw_path.partition("?")
-        users = self.runtime.users
+        users, tracing = self.runtime.users, self.runtime.tracing
         exchange = Exchange(next(self._ids), self._clock(), path, query, users)
+        exchange.method = request.method
+        if tracing is not None:
+            exchange.trace, exchange.secure = tracing.begin(request.headers), request.secure
         self.in_flight += 1
         users.begin()
-        if self.draining and request.protocol is not None:
-            request.protocol.close()  # after this answer: a kept-alive client must move on
         try:
+            framing.require_one_reading(request)
             return await self._serve(request, exchange)
         except Rejection as refusal:
             return _refuse(exchange, request.method, refusal)
@@ -82,16 +88,26 @@ class Handler:
         except Exception as error:
             # A bug. Its message may quote a prompt, so only type and place are told.
             log.error(  # noqa: TRY400
-                "request %s failed: %s", exchange.request_id, _where(error)
+                "request %s failed: %s", exchange.request_id, place(error)
             )
             broken = Rejection(Kind.INTERNAL, "The gateway failed to serve this request.")
             return _refuse(exchange, request.method, broken)
         finally:
+            exchange.ended = self._clock()
             self.in_flight -= 1
             users.end()
+            if self.draining or framing.ends_connection(request):
+                request.protocol.close()  # after this answer; sooner, and no body would be read
             if not exchange.settled_elsewhere:
                 # Once this step of the loop is over: the answer goes out first.
                 asyncio.get_running_loop().call_soon(self._recorder.write, exchange)
+
+    def refuse_unparsed(self, refusal: Rejection) -> web.StreamResponse:
+        """The answer to what is no request that could be parsed; recorded like any other."""
+        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), "")
+        response = _refuse(exchange, "", refusal)
+        self._recorder.write(exchange)
+        return response
 
     async def _serve(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """The straight line. Each step raises ``Rejection`` where it ends the request."""
@@ -105,18 +121,19 @@ class Handler:
             return _json(exchange, 200, models.listing(runtime.backends, tenant))
         exchange.dialect = dialect.name
         raw = await read_body(request, runtime.max_body_bytes, runtime.body_deadline)
+        exchange.stages.append(Stage("read", exchange.started, self._clock()))
         parsed = await _parse(runtime, dialect, exchange.path, raw)
-        exchange.stream = parsed.stream
+        exchange.stream, exchange.asked = parsed.stream, _asked(dialect, parsed)
         isolated = isolation.isolation_edits(parsed.body)
         serving = _serving(runtime, tenant, parsed.model)
         marked = await _marked(runtime, dialect, tenant, parsed)
         affinity = runtime.routing.affinity(request, tenant, parsed)
-        order, asked = runtime.routing.order(parsed, affinity), Asked(tenant, marked, parsed)
+        order, asked = runtime.routing.order(parsed, affinity), Submitted(tenant, marked, parsed)
         if parsed.counts_only:
-            if (counted := await count(order, asked, exchange)) is not None:
+            if (counted := await placing.count(order, asked, exchange)) is not None:
                 return _json(exchange, 200, dialect.count_answer(counted.total))
             order = runtime.routing.order(parsed, affinity)
-        backend, parsed = await place(order, serving, asked, exchange, runtime.sentinels)
+        backend, parsed = await placing.place(order, serving, asked, exchange, runtime.sentinels)
         call = Call(request, dialect, parsed, tenant, backend, isolated, exchange)
         async with runtime.limiting.leases.hold(tenant, parsed, exchange, backend.measurer):
             answer = await _send(runtime, call, partial(_elsewhere, runtime, affinity))
@@ -140,7 +157,7 @@ async def _send(
     with attempt(call.backend, call.exchange) as trying:
         async with queued(call.backend, call.tenant, call.exchange) as waited:
             if waited:  # the limit may have fallen meanwhile
-                await admit(call.backend, call.tenant, call.parsed, call.exchange)
+                await placing.admit(call.backend, call.tenant, call.parsed, call.exchange)
             return await runtime.forwarder.forward(call, trying, elsewhere)
 
 
@@ -150,7 +167,7 @@ async def _elsewhere(runtime: Runtime, affinity: int, call: Call, sent: bool) ->
         order = runtime.routing.order(call.parsed, affinity, but=call.backend.name)
     except Rejection:
         return None
-    found = await readmit(order, call.tenant, call.parsed, call.exchange)
+    found = await placing.readmit(order, call.tenant, call.parsed, call.exchange)
     if found is None:
         return None
     backend, admitted = found
@@ -171,17 +188,42 @@ async def _parse(runtime: Runtime, dialect: Dialect, path: str, raw: bytes) -> P
     return await runtime.threads.on_thread(lambda: dialect.parse(path, raw))
 
 
+def _asked(dialect: Dialect, parsed: ParsedRequest) -> Asked:
+    return Asked(
+        parsed.model,
+        "count_tokens" if parsed.counts_only else dialect.operation,
+        len(parsed.raw),
+        parsed.choices,
+        parsed.max_output_tokens,
+    )
+
+
 def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:
     """The one place where a refusal becomes a response."""
     exchange.refusal = refusal
     dialect = routes.match(method, exchange.path) or routes.DEFAULT
     answer = dialect.error(refusal)
     response = _json(exchange, answer.status, answer.body)
+    if refusal.kind in LAST_ONE:
+        response.force_close()
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(refusal.retry_after)
     if refusal.kind is Kind.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def bare_refusal(refusal: Rejection) -> bytes:
+    """A refusal as bytes, for a connection on which no request is read."""
+    answer = routes.DEFAULT.error(refusal)
+    lines = (
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        *([f"Retry-After: {refusal.retry_after}"] if refusal.retry_after else []),
+        "Connection: close",
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body
 
 
 def _json(exchange: Exchange, status: int, body: bytes) -> web.Response:
@@ -200,10 +242,3 @@ def _request_ids() -> Iterator[str]:
         drawn = secrets.token_hex(16 * 256)
         for at in range(0, len(drawn), 32):
             yield f"req_{drawn[at : at + 32]}"
-
-
-def _where(error: Exception) -> str:
-    """An exception's type and place."""
-    frames = traceback.extract_tb(error.__traceback__)[-4:]
-    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"

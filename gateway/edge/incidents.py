@@ -68,7 +68,8 @@ class Incidents:
         """Keep it, log it, send it on."""
         self._kept.append(incident)
         self._metrics.incidents.labels(incident["kind"]).inc()
-        log.warning("%s", msgspec.json.encode(incident).decode())
+        written = msgspec.json.encode(incident).decode()
+        log.warning("%s", written, extra={"incident": msgspec.Raw(written.encode())})
         if self.sink is not None:
             self.sink.put(incident)
 

@@ -27,11 +27,37 @@ CHECKS = (
 )
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
+EXPORTS = ("exported", "failed", "dropped")
+CONNECTION_ENDS = ("total", "per_address", "headers", "write_idle")
 DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_TTFT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+# As the semantic conventions have them, and beyond: a long prompt's prefill takes minutes.
+_DURATION = tuple(0.01 * 2**power for power in range(17))
+_TOKENS = tuple(4.0**power for power in range(14))
+_LENGTHS = MappingProxyType({1024: "1k", 8192: "8k", 32768: "32k", 131072: "128k", 524288: "512k"})
+_TTFT = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    30,
+    60,
+    300,
+)
 
 
 class Metrics:
@@ -62,6 +88,11 @@ class Metrics:
         self.effective_limit = make.gauge(
             "poolgate_effective_limit_tokens",
             "Longest prompt forwarded to a backend (-1: unknown, requests refused)",
+            "backend",
+        )
+        self.contradictions = make.gauge(
+            "poolgate_limit_contradictions",
+            "Workers that refused a prompt their published limit admits",
             "backend",
         )
         self.limit_age = make.gauge(
@@ -109,24 +140,7 @@ class Metrics:
             "Requests asked again elsewhere after this backend's answer was withheld",
             "backend",
         )
-        self.connect_retries = make.counter(
-            "poolgate_connect_retries",
-            "Requests sent elsewhere since this backend could not be reached",
-            "backend",
-        )
-        self.ejections = make.counter(
-            "poolgate_ejections", "Backends taken out for failures", "backend", "reason"
-        )
-        self.ejected = make.gauge(
-            "poolgate_backend_ejected",
-            "1: out for failures, or back for one trial; 0: in service",
-            "backend",
-        )
-        self.outstanding = make.gauge(
-            "poolgate_backend_outstanding_tokens",
-            "Prompt tokens sent to a backend, or in its queue, whose answer has not begun",
-            "backend",
-        )
+        self.routing = _Routing(make)
         self.standing = make.gauge(
             "poolgate_backend_standing",
             "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
@@ -146,6 +160,12 @@ class Metrics:
             "poolgate_calibration_differences",
             "Samples on which our counts and the engine's differ",
             "backend",
+        )
+        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
+        self.connections_ended = make.counter(
+            "poolgate_connections_ended",
+            "Connections refused or ended for the clients' sake who behave",
+            "reason",
         )
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
         self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
@@ -176,14 +196,14 @@ class Metrics:
             "poolgate_limiter_slots_lost",
             "Places of running requests that the store forgot and others took",
         )
-        self.token_usage = make.counter(
-            "gen_ai_client_token_usage", "Tokens reported by engines", "backend", "token_type"
-        )
-        self.ttft = make.histogram(
-            "gen_ai_server_time_to_first_token_seconds",
-            "Time to the first byte of a streamed answer",
-            _TTFT,
+        self.gen_ai = GenAi(make)
+        self.cached_tokens = make.counter(
+            "poolgate_cached_prompt_tokens",
+            "Prompt tokens that engines took from their caches, as they reported them",
             "backend",
+        )
+        self.spans = make.counter(
+            "poolgate_spans", "Spans of traces, by what became of them", "result"
         )
         self.refused_for_length = make.counter(
             "poolgate_refused_prompt_tokens",
@@ -205,12 +225,16 @@ class Metrics:
             "reason",
         )
 
+        for reason in CONNECTION_ENDS:
+            self.connections_ended.labels(reason)
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
         for marker in MARKERS:
             self.sentinel_markers.labels(marker)
         for result in DELIVERIES:
             self.webhook.labels(result)
+        for result in EXPORTS:
+            self.spans.labels(result)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)
@@ -224,11 +248,12 @@ class Metrics:
             self.pool,
             self.context,
             self.effective_limit,
+            self.contradictions,
             self.limit_age,
             self.backend_state,
             self.standing,
-            self.ejected,
-            self.outstanding,
+            self.routing.ejected,
+            self.routing.outstanding,
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,
@@ -240,6 +265,48 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+class GenAi:
+    """OpenTelemetry's metrics for generative AI, in Prometheus' spelling.
+
+    ``gen_ai_provider_name`` is the engine, ``backend`` our own word for which of them.
+    """
+
+    def __init__(self, make: _Maker) -> None:
+        shared = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
+        self.token_usage = make.histogram(
+            "gen_ai_client_token_usage",
+            "Tokens of one exchange as its engine reported them",
+            _TOKENS,
+            *shared,
+            "gen_ai_token_type",
+        )
+        self.ttft = make.histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "Time to the first byte of a streamed answer",
+            _TTFT,
+            *shared,
+            "prompt_length",
+        )
+        self.operation_duration = make.histogram(
+            "gen_ai_client_operation_duration_seconds",
+            "Time from sending a request to the end of its answer",
+            _DURATION,
+            *shared,
+            "error_type",
+        )
+
+
+def length_class(tokens: int | None) -> str:
+    """The label of a prompt's length: the next of a few powers of two, or ``longer``.
+
+    The gen_ai histogram has few series by it, and a prompt's prefill time shows only beside those
+    of its like.
+    """
+    if tokens is None:
+        return "unknown"
+    return next((name for most, name in _LENGTHS.items() if tokens <= most), "longer")
+
+
 def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
     """Checks by verdict, as ``poolgate_checks_total`` among these families counts them."""
     counts: dict[str, dict[str, int]] = {}
@@ -249,6 +316,30 @@ def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
                 by_verdict = counts.setdefault(sample.labels["check"], {})
                 by_verdict[sample.labels["verdict"]] = int(sample.value)
     return counts
+
+
+class _Routing:
+    """The choice among backends, and those left out of it."""
+
+    def __init__(self, make: _Maker) -> None:
+        self.connect_retries = make.counter(
+            "poolgate_connect_retries",
+            "Requests sent elsewhere since this backend could not be reached",
+            "backend",
+        )
+        self.ejections = make.counter(
+            "poolgate_ejections", "Backends taken out for failures", "backend", "reason"
+        )
+        self.ejected = make.gauge(
+            "poolgate_backend_ejected",
+            "1: out for failures, or back for one trial; 0: in service",
+            "backend",
+        )
+        self.outstanding = make.gauge(
+            "poolgate_backend_outstanding_tokens",
+            "Prompt tokens sent to a backend, or in its queue, whose answer has not begun",
+            "backend",
+        )
 
 
 class _Maker:

@@ -9,8 +9,9 @@ from gateway.core.admission import ENGINE, decide, effective_limit, require_shor
 from gateway.core.capacity import Known
 from gateway.core.quarantine import State
 from gateway.core.tenants import Tenant
+from gateway.dialects import isolation
 from gateway.edge.backends import Backend
-from gateway.edge.exchange import Exchange
+from gateway.edge.exchange import Exchange, Stage
 from gateway.edge.routing import out_for_failures, quarantined
 from gateway.edge.sentinels import MOST_TOKENS, SentinelDesk
 from gateway.errors import Kind, Rejection
@@ -32,7 +33,7 @@ COUNTS_TRIED = 3  # backends that give no count, after which the next is not ask
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Submitted:
     """A request as admission takes it: ``marked`` with our marker, ``parsed`` without."""
 
     tenant: Tenant
@@ -54,7 +55,7 @@ class _Refused:
 async def place(
     order: Iterable[Backend],
     serving: Sequence[Backend],
-    asked: Asked,
+    asked: Submitted,
     exchange: Exchange,
     desk: SentinelDesk | None,
 ) -> tuple[Backend, ParsedRequest]:
@@ -68,7 +69,8 @@ async def place(
     for backend in order:
         if _would_refuse_too(backend, asked.parsed.model, refused):
             continue
-        exchange.backend, exchange.doubt = backend.name, backend.doubt(asked.parsed.prompt)
+        exchange.backend, exchange.engine = backend.name, backend.engine
+        exchange.doubt = backend.doubt(asked.parsed.prompt)
         exchange.length = exchange.limit = None
         try:
             return backend, await admit_marked(backend, asked, exchange, desk)
@@ -78,19 +80,21 @@ async def place(
             told = exchange.length, exchange.limit, exchange.doubt
             refused.append(_Refused(backend, why, *told))
     foremost = max(refused, key=_weight)
-    exchange.backend, exchange.doubt = foremost.backend.name, foremost.doubt
+    exchange.backend, exchange.engine = foremost.backend.name, foremost.backend.engine
+    exchange.doubt = foremost.doubt
     exchange.length, exchange.limit = foremost.length, foremost.limit
     raise _away(serving, asked.parsed.model, foremost, refused) or foremost.why
 
 
-async def count(order: Iterable[Backend], asked: Asked, exchange: Exchange) -> Counted | None:
+async def count(order: Iterable[Backend], asked: Submitted, exchange: Exchange) -> Counted | None:
     """The prompt's length for a request that asks for no more, by the first that can count now.
 
     None where it cannot be counted and may be forwarded. Raises ``Rejection`` where it may not.
     """
     parsed, tenant, tried = asked.parsed, asked.tenant.id, 0
     for backend in order:
-        exchange.backend, exchange.doubt = backend.name, backend.doubt(parsed.prompt)
+        exchange.backend, exchange.engine = backend.name, backend.engine
+        exchange.doubt = backend.doubt(parsed.prompt)
         length = await backend.measurer.exact(asked.marked, tenant)
         if isinstance(length, Unverifiable) and asked.marked is not parsed:
             length = await backend.measurer.exact(parsed, tenant)
@@ -106,6 +110,8 @@ async def admit(
     backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
 ) -> None:
     """Length against limit, as both are now. Measures anew only where that settles nothing."""
+    if backend.traits.folds_names:
+        isolation.require_exact_names(parsed.body)
     limit = effective_limit(
         backend.capacity_for(parsed.model),
         tenant.policy.max_prompt_tokens,
@@ -114,7 +120,11 @@ async def admit(
     exchange.limit = limit.tokens if limit else None
     length = exchange.length
     if not isinstance(length, Counted | Bounded) or not settles(length, limit):
-        length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        began = backend.clock()
+        try:
+            length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        finally:
+            exchange.stages.append(Stage("count", began, backend.clock()))
         exchange.length = length
     decide(length, limit, backend.wiring.outcomes)
     standing = backend.standing.state
@@ -127,7 +137,7 @@ async def admit(
 
 
 async def admit_marked(
-    backend: Backend, asked: Asked, exchange: Exchange, desk: SentinelDesk | None
+    backend: Backend, asked: Submitted, exchange: Exchange, desk: SentinelDesk | None
 ) -> ParsedRequest:
     """What is sent: the marked request, or the client's own where the marker alone is too much.
 
@@ -163,7 +173,7 @@ async def readmit(
         if _would_refuse_too(backend, parsed.model, refused):
             continue
         trial = replace(exchange, length=None, backend=backend.name)
-        trial.doubt = backend.doubt(parsed.prompt)
+        trial.engine, trial.doubt = backend.engine, backend.doubt(parsed.prompt)
         try:
             await admit(backend, tenant, parsed, trial)
         except Rejection as why:

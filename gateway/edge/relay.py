@@ -21,6 +21,7 @@ from gateway.errors import Kind, Rejection
 from gateway.types import Ending
 
 EVENT_STREAM = "text/event-stream"
+MOST_HELD = 256 * 2**20  # bytes of an answer that is no stream; embeddings of a batch are large
 
 
 class ClientGone(Exception):
@@ -65,9 +66,13 @@ async def pass_whole(passage: Passage) -> web.Response:
     """Read it all, judge it, release it. Raises ``Rejection`` where it broke or is withheld."""
     answer, reader = passage.answer, passage.reader
     parts: list[bytes] = []
+    size = 0
     async for chunk in answer.chunks():
         if not parts and answer.status < 400:
             await passage.inspection.first_byte(passage.since_sent)
+        size += len(chunk)
+        if size > MOST_HELD:
+            raise Rejection(Kind.UPSTREAM_BROKE, "The engine's answer is too large to be checked.")
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
     if passage.inspection.alarmed:
@@ -175,6 +180,8 @@ async def _break_off(
     passage: Passage, response: web.StreamResponse, why: Rejection
 ) -> web.StreamResponse:
     """Say why, then close without the terminating chunk. What was held stays here."""
+    if why.kind is Kind.WITHHELD:  # else how it ended is the engine's doing, and told as that
+        passage.exchange.refusal = why
     with contextlib.suppress(ConnectionError):
         await response.write(passage.dialect.stream_error(why))
     if passage.request.transport is not None:

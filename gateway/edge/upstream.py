@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.core.outlier import Failure
@@ -55,6 +55,7 @@ WITHHELD = frozenset(
 SLICE = 256 * 1024
 AT_ONCE = 2**20
 NOT_IMPLEMENTED = 501  # a word on the request, unlike every other 5xx
+PIECE = 64 * 1024  # bytes of an answer at once: a client that takes none holds few copies of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class UpstreamAnswer:
     def headers(self) -> CIMultiDict[str]:
         """What of the answer's headers passes on."""
         received = self._response.headers
-        nominated = received.get("Connection", "").lower()
+        nominated = _nominated(received)
         kept: CIMultiDict[str] = CIMultiDict()
         for name, value in received.items():
             lower = name.lower()
@@ -147,10 +148,10 @@ class UpstreamAnswer:
                     chunk = content.read_nowait(-1)
                 elif until is not None:
                     async with asyncio.timeout_at(until):
-                        chunk = await content.readany()
+                        chunk = await content.read(PIECE)
                 else:
                     async with asyncio.timeout(self._deadlines.idle):
-                        chunk = await content.readany()
+                        chunk = await content.read(PIECE)
             except TimeoutError as error:
                 teller.failed(Failure.TIMEOUT)
                 if until is not None:
@@ -257,11 +258,12 @@ class Upstream:
 
 
 def request_headers(
-    client: Mapping[str, str] | CIMultiDict[str], request_id: str, api_key: str | None
+    client: CIMultiDictProxy[str], request_id: str, api_key: str | None
 ) -> CIMultiDict[str]:
     """What of a client's headers goes to the engine, with our request id and the engine's key."""
+    forwarded = FORWARDED - _nominated(client) if "Connection" in client else FORWARDED
     headers = CIMultiDict(
-        (name, value) for name, value in client.items() if name.lower() in FORWARDED
+        (name, value) for name, value in client.items() if name.lower() in forwarded
     )
     headers["Accept-Encoding"] = "identity"  # checks read the answer
     headers["X-Request-Id"] = request_id
@@ -279,6 +281,12 @@ def _no_first_byte(deadlines: Deadlines, teller: Teller) -> Rejection:
     return Rejection(
         Kind.UPSTREAM_TIMEOUT, f"The engine did not answer within {waited:g}s (first byte)."
     )
+
+
+def _nominated(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """The headers, in small letters, that ``Connection`` says concern one connection alone."""
+    named = ",".join(headers.getall("Connection", ())).lower().split(",")
+    return frozenset(name.strip() for name in named)
 
 
 async def _slices(data: bytes) -> AsyncIterator[memoryview]:

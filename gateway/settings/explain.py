@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from gateway.settings.bounds import Connections
 from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
+from gateway.settings.observing import Telemetry
 from gateway.settings.queue import Queue
 from gateway.settings.routing import Routing
 from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
@@ -64,6 +66,7 @@ def explain(settings: Settings) -> str:
         lines += _indented("Among a model's backends:", _routing(settings.routing))
     lines += _indented("Every answer:", _checks(settings))
     lines += _indented("Bounds:", _bounds(settings))
+    lines += _indented("What is told:", _told(settings))
     return "\n".join(lines) + "\n"
 
 
@@ -263,6 +266,11 @@ def _sentinels(check: SentinelCheck, *, kept: bool) -> Iterator[str]:
     )
 
 
+def _caps(caps: Connections) -> str:
+    text = f"{caps.total} at most" if caps.total else "ANY number"
+    return text + (f", {caps.per_address} from one address" if caps.per_address else "")
+
+
 def _store(limits: Limits) -> str:
     if not limits.store.shared:
         return "quotas are counted in memory: they start full after a restart"
@@ -286,6 +294,11 @@ def _bounds(settings: Settings) -> Iterator[str]:
         + f", idle {duration_text(waits.idle)}, "
         f"client's body {duration_text(waits.body)}"
     )
+    yield (
+        f"clients' connections: {_caps(settings.connections)}; headers within "
+        f"{duration_text(waits.headers)}, idle up to {duration_text(waits.keep_alive)}, cut off "
+        f"where an answer is not taken for {duration_text(waits.write_idle)}"
+    )
     yield f"after SIGTERM open answers have {duration_text(settings.drain)}"
     yield (
         f"{settings.counting.threads} counting threads, for prompts over "
@@ -297,3 +310,15 @@ def _bounds(settings: Settings) -> Iterator[str]:
             "threads and queues are each one's own"
         )
     yield _store(settings.limits)
+
+
+def _told(settings: Settings) -> Iterator[str]:
+    yield f"the log: {settings.logging.format}, {settings.logging.level} and what is graver"
+    if settings.telemetry is not None:
+        yield from _traces(settings.telemetry)
+
+
+def _traces(telemetry: Telemetry) -> Iterator[str]:
+    yield f"{telemetry.sample * 100:.4g} % of the exchanges are traced, to {telemetry.otlp}"
+    if telemetry.trust_traceparent:
+        yield "clients that send a traceparent DECIDE whether they are traced"

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings.bounds import Body, Connections, Timeouts
 from gateway.settings.fields import (
     Address,
     ApiKey,
@@ -45,6 +46,7 @@ from gateway.settings.integrity import (
 )
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
+from gateway.settings.observing import Logging, Telemetry
 from gateway.settings.queue import Queue
 from gateway.settings.routing import Routing
 from gateway.settings.section import Section
@@ -301,28 +303,6 @@ class Integrity(Section):
     )
 
 
-class Body(Section):
-    """Request bodies."""
-
-    max_bytes: Size = Field(default=2**25, description="A larger body is refused with 413.")
-
-
-class Timeouts(Section):
-    """How long each wait may last."""
-
-    connect: Duration = Field(default=5.0, description="For a connection to the engine.")
-    first_byte: Duration = Field(
-        default=1800.0, description="For the engine's first byte, long prefill included."
-    )
-    first_byte_per_1k_tokens: DurationOrZero = Field(
-        default=0.0,
-        description="What each 1,000 tokens of the prompt add to `first_byte`, so that one that "
-        "hangs is told from one that prefills.",
-    )
-    idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
-    body: Duration = Field(default=60.0, description="For the client to send its whole body.")
-
-
 class Counting(Section):
     """Tokenising, which is work for the processor."""
 
@@ -377,10 +357,19 @@ class Settings(Section):
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
+    connections: Connections = Field(
+        default=Connections(), description="How many connections clients may have."
+    )
     drain: DurationOrZero = Field(
         default=30.0, description="How long open answers may go on after SIGTERM."
     )
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
+    logging: Logging = Field(default=Logging(), description="The log on standard error.")
+    telemetry: Telemetry | None = Field(
+        default=None,
+        description="Where traces go. Without it, nothing is traced; needs `poolgate[otel]`: "
+        "docs/observability.md.",
+    )
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ def notices(settings: Settings) -> Iterator[str]:
         for name in WITHOUT_AFFINITY:
             if _written(settings, ["routing", name]):
                 yield f"routing.{name} is not active: routing.policy is not affinity"
+    telemetry = settings.telemetry
+    if telemetry is not None and not telemetry.sample and not telemetry.trust_traceparent:
+        yield "telemetry is not active: its sample is 0, and no client's traceparent is trusted"
     if settings.integrity.fingerprints is not None:
         yield from _about_fingerprints(settings)
 

@@ -29,6 +29,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_workers": add,
         "poolgate_probers": add,
         "poolgate_queue_waiting": add,
+        "poolgate_connections": add,
         "poolgate_backend_outstanding_tokens": add,
         # Each worker ejects by what it met itself.
         "poolgate_backend_ejected": max,
@@ -41,6 +42,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
+        "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
     }
