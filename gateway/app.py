@@ -37,7 +37,8 @@ class App:
     """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``.
 
     ``secret`` keys what must be alike in processes that serve together; they find each other in
-    the folder ``shared``, which must be theirs alone. ``routes`` are added to the admin plane's.
+    the folder ``shared``, which must be theirs alone. ``routes`` are added to the admin plane's;
+    ``probes``: of processes that serve together, this one probes the backends.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class App:
         secret: bytes | None = None,
         shared: Path | None = None,
         routes: Iterable[web.RouteDef] = (),
+        probes: bool = True,
     ) -> None:
         self._clock = asyncio.get_running_loop().time
         self._tasks = Tasks()
@@ -77,6 +79,7 @@ class App:
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
             together=self._together,
+            probes=probes,
         )
         self._generation: Generation | None = None
         self._handler: Handler | None = None
@@ -113,6 +116,7 @@ class App:
             private if admin is not None else fronts,
         )
         await self._servers.start(data or settings.listen, admin or settings.admin)
+        self._generation.watch()
 
     async def reload(self, settings: Settings) -> None:
         """Serve new requests under ``settings``; those under way end under the old ones.
@@ -126,6 +130,8 @@ class App:
         self._generation = new
         self.handler.runtime = new.runtime
         self._govern(new)
+        await old.watching.cancel()  # one probe of a backend at a time
+        new.watch()
         self._tasks.spawn(self._retire(old), "retire")
 
     async def drain(self) -> bool:

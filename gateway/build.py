@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from gateway.edge.routing import Routing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.watching import Watch, Watching
 from gateway.edge.webhook import Webhook
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
@@ -76,6 +78,7 @@ class Lasting:
     actions: Actions
     recollections: Recollections
     together: OneProber | None
+    probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    watches: tuple[Watch, ...]
+    watching: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
     tracing: Tracing | None
@@ -97,8 +102,14 @@ class Generation:
         """Whether requests still run under it, or are still being settled."""
         return self.runtime.users.count > 0
 
+    def watch(self) -> None:
+        """Begin to probe backends and to hold them against the gate: once it is in force."""
+        for number, watch in enumerate(self.watches):
+            self.watching.spawn(watch.run(), f"watch {number}")
+
     async def close(self) -> None:
         """Stop asking, hang up."""
+        await self.watching.cancel()
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
@@ -133,8 +144,10 @@ class Builder:
                 timeouts.first_byte_per_1k_tokens,
             )
         )
+        probing = aiohttp.ClientSession(  # each prober has a deadline of its own
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
         contexts = tls.to_engines(settings)
-        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         backends = tuple(
             self._backend(
                 entry,
@@ -189,6 +202,24 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        watching = Watching(
+            lasting.standings,
+            lasting.actions,
+            lasting.metrics,
+            lasting.clock,
+            PROBE_DEADLINE,
+            lasting.probes,
+        )
+        watches = tuple(
+            watch
+            for entry, backend in zip(settings.backends, backends, strict=True)
+            for watch in watching.of(
+                entry,
+                backend,
+                counters.get(entry.name),
+                partial(Prober, probing, backend.wiring.api_key, tls=backend.wiring.tls),
+            )
+        )
         return Generation(
             settings,
             runtime,
@@ -196,6 +227,8 @@ class Builder:
             probing,
             executors,
             discovering,
+            watches,
+            Tasks(),
             webhook,
             fingerprints,
             tracing,

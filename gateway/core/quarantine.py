@@ -24,6 +24,7 @@ from enum import StrEnum
 
 from gateway.types import Evidence
 
+CANARY = "canary"  # the reason that keeps traffic off one that was not probed yet
 CLUES_KEPT = 16  # more corroborate nothing that these do not
 
 
@@ -102,6 +103,13 @@ def at(standing: Standing, now: float, rules: Rules) -> Standing:
 def released(now: float, by: str) -> Standing:
     """The standing after an operator's or a clean probe's word: nothing is held against it."""
     return Standing(State.SERVING, now, f"released by {by}")
+
+
+def awaiting(standing: Standing) -> Standing:
+    """The standing of a canary whose processes no probe has found clean yet: as quarantined."""
+    if standing.state is State.QUARANTINED:
+        return standing
+    return replace(standing, state=State.QUARANTINED, reason=CANARY)
 
 
 def within_share(

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from gateway.core import calibration, outlier
-from gateway.core.quarantine import State
+from gateway.core.quarantine import CANARY, State
 
 Told = Mapping[str, Any]
 
@@ -110,7 +110,9 @@ def _standing(backend: Told) -> Iterator[tuple[Level, str]]:
     state, number = standing["state"], len(standing["incidents"])
     evidence = f"{standing['reason']}, {number} incident{_s(number)}"
     since = f"for {_for(standing['for_s'] or 0)}"
-    if state == State.QUARANTINED:
+    if state == State.QUARANTINED and standing["reason"] == CANARY:
+        yield Level.WARNING, "a canary: nothing is sent to it until a probe of it is clean"
+    elif state == State.QUARANTINED:
         yield Level.DANGER, f"quarantined {since} ({evidence}): nothing is sent to it"
     elif state == State.SUSPECT:
         floor = f"{backend['suspect_floor']:,}"

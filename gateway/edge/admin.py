@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway import __version__
 from gateway.core import calibration, troubles
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
+from gateway.core.gate import Level
 from gateway.core.quarantine import State
 from gateway.edge import page
 from gateway.edge.backends import Backend
@@ -23,6 +24,7 @@ from gateway.edge.standing import Standings
 from gateway.edge.usage import live_use
 
 JSON = "application/json"
+WAITING_CANARY = 3  # of poolgate_backend_standing
 FILTERS = frozenset({"kind", "backend", "tenant", "since"})
 CALIBRATED = MappingProxyType({calibration.State.EXACT: 1, calibration.State.DIFFERS: -1})
 
@@ -146,6 +148,9 @@ class Admin:
         name = request.match_info["name"]
         if self._standings.release(name, "operator") is None:
             return _error(404, "no backend has that name")
+        for backend in self._handler.runtime.backends:
+            if backend.name == name:
+                backend.vouch()
         return web.json_response({"backend": name, "standing": str(State.SERVING)})
 
     def _backend(self, backend: Backend) -> dict[str, Any]:
@@ -164,6 +169,8 @@ class Admin:
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
+            "gate": _gate(backend),
+            "probe": backend.probing() if backend.probing else None,
             "workers": [
                 _worker(name, seen, self._clock())
                 for name, seen in discovery.snapshot.workers.items()
@@ -197,7 +204,10 @@ class Admin:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
         metrics.routing.ejected.labels(name).set(backend.past.health.until is not None)
         metrics.routing.outstanding.labels(name).set(backend.past.load.prefilling)
-        metrics.standing.labels(name).set(STANDING[backend.standing.state])
+        standing = WAITING_CANARY if backend.held else STANDING[backend.standing.state]
+        metrics.standing.labels(name).set(standing)
+        for finding in backend.gate().findings if backend.gate else ():
+            metrics.gate_findings.labels(name, finding.check, finding.level).inc()
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
@@ -228,7 +238,7 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
     return {
         "state": str(standing.state),
         "reason": standing.reason,
-        "for_s": round(now - standing.since, 1) if standing.reason else None,
+        "for_s": round(now - standing.since, 1) if standing.since else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
     }
@@ -279,6 +289,20 @@ def _limit(backend: Backend) -> dict[str, Any]:
 
 def _calibration(backend: Backend) -> dict[str, Any] | None:
     return backend.calibrator.description() if backend.calibrator is not None else None
+
+
+def _gate(backend: Backend) -> dict[str, Any] | None:
+    """The gate's verdict on the backend as it runs, and what it did not pass."""
+    if backend.gate is None or not (report := backend.gate()).findings:
+        return None
+    return {
+        "verdict": report.exit.name.lower(),
+        "context": report.context,
+        "headroom": report.headroom,
+        "findings": [
+            msgspec.to_builtins(one) for one in report.findings if one.level is not Level.PASS
+        ],
+    }
 
 
 def _worker(name: str, seen: Seen, now: float) -> dict[str, Any]:

@@ -14,14 +14,17 @@ from gateway.core.capacity import (
     Rules,
     Snapshot,
     capacity,
+    digest,
     good_until,
     incarnations,
     models,
 )
 from gateway.core.choice import seed
+from gateway.core.gate import Report
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
-from gateway.core.quarantine import Standing
+from gateway.core.probe_schedule import Schedule, held, vouched
+from gateway.core.quarantine import Standing, awaiting
 from gateway.edge.calibration import Calibrator
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
@@ -50,6 +53,7 @@ class Wiring:
     salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
     prefill_ceiling: float | None = None  # tokens a second, the operator's word
     counted_with: Hashable = None  # alike for backends whose tokens are counted alike
+    probes: Schedule | None = None  # when it is probed, if ever
     tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
 
@@ -95,8 +99,12 @@ class Backend:
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
         self.clock = clock  # seconds, as in all that is recorded of its requests
+        self.load_elsewhere = 0  # at processes that serve together with this one
+        self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators
+        self.probing: Callable[[], Mapping[str, object]] | None = None  # its probes, likewise
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
         self._processes = incarnations(discovery.snapshot)
+        self._digest = (discovery.snapshot, digest(discovery.snapshot))
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
@@ -139,8 +147,27 @@ class Backend:
 
     @property
     def standing(self) -> Standing:
-        """Where it stands now, and why."""
-        return self._standings.of(self)
+        """Where it stands now, and why. A canary that waits for its probe is out too."""
+        standing = self._standings.of(self)
+        return awaiting(standing) if self.held else standing
+
+    @property
+    def held(self) -> bool:
+        """Whether it is a canary whose present processes no probe has found clean."""
+        probes = self.wiring.probes
+        return probes is not None and held(probes, self.past.probed, self.digest)
+
+    @property
+    def digest(self) -> str:
+        """Which processes with which capacity it is now (``capacity.digest``)."""
+        snapshot = self.discovery.snapshot
+        if self._digest[0] is not snapshot:
+            self._digest = snapshot, digest(snapshot)
+        return self._digest[1]
+
+    def vouch(self) -> None:
+        """An operator's word for its present processes: a canary need not wait for a probe."""
+        self.past.probed = vouched(self.past.probed, self.digest)
 
     @property
     def floor(self) -> int:
@@ -169,6 +196,11 @@ class Backend:
         """Which engine it is; ``unknown`` before it told."""
         engine = self.discovery.engine
         return engine.name if engine is not None else "unknown"
+
+    @property
+    def load(self) -> int:
+        """Requests it has and those that wait for it."""
+        return self.in_flight + self.waiting
 
     def doubt(self, prompt: Prompt) -> str | None:
         """Why its count is not claimed to be exact now, as a fixed word; None where it is."""

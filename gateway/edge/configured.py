@@ -10,17 +10,22 @@ from functools import lru_cache
 from gateway.core import capacity, media, outlier, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.probe import detection
+from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
 from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
+from gateway.edge.gate_watch import GateOrders
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
+from gateway.edge.probe_task import ProbeOrders
 from gateway.edge.routing import Policy as RoutingPolicy
 from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
+from gateway.settings.probing import Gate, Probe
 from gateway.settings.routing import Ejection, Routing
 from gateway.types import Action
 
@@ -56,6 +61,7 @@ def wiring(
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
         counted_with=(entry.tokenizer, repr(entry.media)),
+        probes=probe_schedule(entry.probe) if entry.probe else None,
         tls=tls,
     )
 
@@ -68,6 +74,41 @@ def calibration_policy(calibration: written.Calibration) -> Policy:
         calibration.margin,
         calibration.learn_offset,
     )
+
+
+def probe_schedule(entry: Probe) -> Schedule:
+    """When a backend is probed, and when that ends its quarantine."""
+    release = entry.release
+    return Schedule(
+        when=tuple(Occasion(word) for word in entry.when),
+        every=entry.every,
+        retry=entry.retry,
+        at_load=entry.at_load,
+        quick=entry.plan == "quick",
+        canary=entry.canary,
+        release=Release(release.after, release.bound, detection(release.detection))
+        if release
+        else None,
+    )
+
+
+def probe_orders(entry: written.Backend, probe: Probe) -> ProbeOrders:
+    """How a backend is probed."""
+    return ProbeOrders(
+        probe_schedule(probe),
+        probe.model or model_to_ask(entry),
+        named=probe.model is not None,
+        rounds=probe.rounds,
+        idle=probe.idle,
+        action=Action(probe.action),
+        cancels=entry.on_disconnect == "cancel",
+    )
+
+
+def gate_orders(entry: Gate) -> GateOrders:
+    """What a running backend is held against."""
+    action = None if entry.action == "show" else Action(entry.action)
+    return GateOrders(entry.context, entry.headroom, action)
 
 
 def media_rules(entry: Media) -> media.Rules:

@@ -100,5 +100,6 @@ class Ejections:
     def _may_eject(self, member: Member) -> bool:
         standings = self._standings
         ejected = {one.name for one in standings.members if one.past.health.until is not None}
-        out = ejected | standings.quarantined()
+        held = {one.name for one in standings.members if one.held}
+        out = ejected | held | standings.quarantined()
         return outlier.one_left(member.name, standings.peers(member), out, self.rules.max_share)

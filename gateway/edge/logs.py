@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gateway.edge.quiet import Quiet, one_line
 from gateway.settings.observing import Logging
 
 FRAMES = 4  # of an exception's place, the innermost first
@@ -33,6 +34,7 @@ def log_to_stderr(settings: Logging | None = None, worker: int | None = None) ->
     for handler in [one for one in root.handlers if isinstance(one, _StandardError)]:
         root.removeHandler(handler)
     handler = _StandardError(sys.stderr)
+    handler.addFilter(Quiet())
     handler.setFormatter(JsonLines(worker) if settings.format == "json" else TextLines(worker))
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
@@ -55,6 +57,10 @@ class TextLines(logging.Formatter):
     def __init__(self, worker: int | None = None) -> None:
         prefix = "" if worker is None else f"worker {worker}: "
         super().__init__(f"%(asctime)s %(levelname)s {prefix}%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever its values hold."""
+        return one_line(super().format(record))
 
     def formatException(self, ei: _Error) -> str:  # noqa: N802 - logging's name
         """See ``place``."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
+from gateway.edge.metric_parts import Maker, RoutingMetrics
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
@@ -25,6 +26,7 @@ CHECKS = (
     sentinel_check.CHECK,
     fingerprints.CHECK,
 )
+OWN_CHECKS = ("probe", "gate")  # of backends, not of answers
 MARKERS = ("placed", "no_room", "not_countable", "no_place", "constrained")
 STANDING = MappingProxyType({State.SERVING: 0, State.SUSPECT: 1, State.QUARANTINED: 2})
 EXPORTS = ("exported", "failed", "dropped")
@@ -58,6 +60,7 @@ _TTFT = (
     60,
     300,
 )
+_PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
@@ -65,13 +68,54 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        make = _Maker(self.registry)
+        make = Maker(self.registry)
+        self._of_requests(make)
+        self._of_backends(make)
+        self._of_checks(make)
+        self._of_limits(make)
+        self._of_queues(make)
+        self._of_probes(make)
+        self._of_processes(make)
+        self._show_zeros()
+        self.gen_ai = GenAi(make)
+
+    def _of_requests(self, make: Maker) -> None:
         self.requests = make.counter(
             "poolgate_requests", "Requests by outcome", "dialect", "backend", "tenant", "outcome"
         )
         self.rejections = make.counter(
             "poolgate_rejections", "Refusals by reason (the code in the error body)", "reason"
         )
+        self.count_seconds = make.histogram(
+            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        )
+        self.count_cache = make.counter(
+            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        )
+        self.overhead_seconds = make.histogram(
+            "poolgate_overhead_seconds",
+            "Time from a read request to its first byte going upstream",
+            _SECONDS,
+        )
+        self.retries = make.counter(
+            "poolgate_withheld_retries",
+            "Requests asked again elsewhere after this backend's answer was withheld",
+            "backend",
+        )
+        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
+        self.connections_ended = make.counter(
+            "poolgate_connections_ended",
+            "Connections refused or ended for the clients' sake who behave",
+            "reason",
+        )
+        self.cached_tokens = make.counter(
+            "poolgate_cached_prompt_tokens",
+            "Prompt tokens that engines took from their caches, as they reported them",
+            "backend",
+        )
+
+    def _of_backends(self, make: Maker) -> None:
+        self.routing = RoutingMetrics(make)
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
             "Longest prompt a worker accepts",
@@ -98,17 +142,29 @@ class Metrics:
         self.limit_age = make.gauge(
             "poolgate_limit_age_seconds", "Age of the oldest worker's word", "backend"
         )
-        self.count_seconds = make.histogram(
-            "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
+        self.standing = make.gauge(
+            "poolgate_backend_standing",
+            "0 serving, 1 suspect (short prompts only), 2 quarantined, 3 a canary that waits for"
+            " its probe (nothing is sent)",
+            "backend",
         )
-        self.count_cache = make.counter(
-            "poolgate_count_cache", "Pieces of prompts whose count was looked up", "result"
+        self.backend_state = make.gauge(
+            "poolgate_backend_state",
+            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
+            "backend",
         )
-        self.overhead_seconds = make.histogram(
-            "poolgate_overhead_seconds",
-            "Time from a read request to its first byte going upstream",
-            _SECONDS,
+        self.calibration_state = make.gauge(
+            "poolgate_calibration_state",
+            "1 our counts equal the engine's, 0 not known, -1 they differ",
+            "backend",
         )
+        self.calibration_differences = make.gauge(
+            "poolgate_calibration_differences",
+            "Samples on which our counts and the engine's differ",
+            "backend",
+        )
+
+    def _of_checks(self, make: Maker) -> None:
         self.checks = make.counter(
             "poolgate_checks", "Checks of answers by verdict", "check", "verdict"
         )
@@ -135,47 +191,9 @@ class Metrics:
             "Incidents for the webhook, by what became of them",
             "result",
         )
-        self.retries = make.counter(
-            "poolgate_withheld_retries",
-            "Requests asked again elsewhere after this backend's answer was withheld",
-            "backend",
-        )
-        self.routing = _Routing(make)
-        self.standing = make.gauge(
-            "poolgate_backend_standing",
-            "0 serving, 1 suspect (short prompts only), 2 quarantined (nothing is sent)",
-            "backend",
-        )
-        self.backend_state = make.gauge(
-            "poolgate_backend_state",
-            "1 ready, 0 limit unknown, -1 unsafe (would truncate in silence)",
-            "backend",
-        )
-        self.calibration_state = make.gauge(
-            "poolgate_calibration_state",
-            "1 our counts equal the engine's, 0 not known, -1 they differ",
-            "backend",
-        )
-        self.calibration_differences = make.gauge(
-            "poolgate_calibration_differences",
-            "Samples on which our counts and the engine's differ",
-            "backend",
-        )
-        self.connections = make.gauge("poolgate_connections", "Open connections of clients")
-        self.connections_ended = make.counter(
-            "poolgate_connections_ended",
-            "Connections refused or ended for the clients' sake who behave",
-            "reason",
-        )
+
+    def _of_limits(self, make: Maker) -> None:
         self.store_up = make.gauge("poolgate_limiter_store_up", "1: the limiter's store answers")
-        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
-        self.workers.set(1)
-        self.probers = make.gauge(
-            "poolgate_probers", "Processes that ask the engines what they hold"
-        )
-        self.worker_restarts = make.counter(
-            "poolgate_worker_restarts", "Worker processes started again after they ended"
-        )
         self.limiter_seconds = make.histogram(
             "poolgate_limiter_decision_seconds", "Time to decide a request's quotas", _SECONDS
         )
@@ -196,11 +214,15 @@ class Metrics:
             "poolgate_limiter_slots_lost",
             "Places of running requests that the store forgot and others took",
         )
-        self.gen_ai = GenAi(make)
-        self.cached_tokens = make.counter(
-            "poolgate_cached_prompt_tokens",
-            "Prompt tokens that engines took from their caches, as they reported them",
-            "backend",
+
+    def _of_processes(self, make: Maker) -> None:
+        self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
+        self.workers.set(1)
+        self.probers = make.gauge(
+            "poolgate_probers", "Processes that ask the engines what they hold"
+        )
+        self.worker_restarts = make.counter(
+            "poolgate_worker_restarts", "Worker processes started again after they ended"
         )
         self.spans = make.counter(
             "poolgate_spans", "Spans of traces, by what became of them", "result"
@@ -212,6 +234,7 @@ class Metrics:
             "limited_by",
         )
 
+    def _of_queues(self, make: Maker) -> None:
         self.queue_waiting = make.gauge(
             "poolgate_queue_waiting", "Requests that wait for room at a backend", "backend"
         )
@@ -225,6 +248,8 @@ class Metrics:
             "reason",
         )
 
+    def _show_zeros(self) -> None:
+        """Series that are known before anything is counted, so that a rate sees the first."""
         for reason in CONNECTION_ENDS:
             self.connections_ended.labels(reason)
         for outcome in Outcome:
@@ -235,11 +260,44 @@ class Metrics:
             self.webhook.labels(result)
         for result in EXPORTS:
             self.spans.labels(result)
+        for check in OWN_CHECKS:
+            self.incidents.labels(check)
         for check in CHECKS:
             self.incidents.labels(check)
             self.incidents_suppressed.labels(check)
             for verdict in Verdict:
                 self.checks.labels(check, verdict)
+
+    def _of_probes(self, make: Maker) -> None:
+        """What probes and the gate find of backends."""
+        self.probe_runs = make.counter(
+            "poolgate_probe_runs", "Probes of a backend by how they ended", "backend", "result"
+        )
+        self.probe_seconds = make.histogram(
+            "poolgate_probe_seconds", "How long probes ran", _PROBE, "backend"
+        )
+        self.probe_last = make.gauge(
+            "poolgate_probe_last_timestamp_seconds",
+            "When the last probe that came to a verdict ended (Unix time)",
+            "backend",
+        )
+        self.probe_clean_answers = make.gauge(
+            "poolgate_probe_clean_answers",
+            "Clean answers of the clean full probes in a row, which count towards release",
+            "backend",
+        )
+        self.probe_releases = make.counter(
+            "poolgate_probe_releases",
+            "Quarantines and suspicions that clean probes ended",
+            "backend",
+        )
+        self.gate_findings = make.gauge(
+            "poolgate_gate_findings",
+            "Findings of the deploy gate's checks on the running backend",
+            "backend",
+            "check",
+            "level",
+        )
 
     def forget_limits(self) -> None:
         """Drop the gauges that describe backends and workers, before they are set anew."""
@@ -257,6 +315,7 @@ class Metrics:
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,
+            self.gate_findings,
         ):
             gauge.clear()
 
@@ -271,7 +330,7 @@ class GenAi:
     ``gen_ai_provider_name`` is the engine, ``backend`` our own word for which of them.
     """
 
-    def __init__(self, make: _Maker) -> None:
+    def __init__(self, make: Maker) -> None:
         shared = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
         self.token_usage = make.histogram(
             "gen_ai_client_token_usage",
@@ -316,43 +375,3 @@ def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:
                 by_verdict = counts.setdefault(sample.labels["check"], {})
                 by_verdict[sample.labels["verdict"]] = int(sample.value)
     return counts
-
-
-class _Routing:
-    """The choice among backends, and those left out of it."""
-
-    def __init__(self, make: _Maker) -> None:
-        self.connect_retries = make.counter(
-            "poolgate_connect_retries",
-            "Requests sent elsewhere since this backend could not be reached",
-            "backend",
-        )
-        self.ejections = make.counter(
-            "poolgate_ejections", "Backends taken out for failures", "backend", "reason"
-        )
-        self.ejected = make.gauge(
-            "poolgate_backend_ejected",
-            "1: out for failures, or back for one trial; 0: in service",
-            "backend",
-        )
-        self.outstanding = make.gauge(
-            "poolgate_backend_outstanding_tokens",
-            "Prompt tokens sent to a backend, or in its queue, whose answer has not begun",
-            "backend",
-        )
-
-
-class _Maker:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
-
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self._registry)
-
-    def histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)

@@ -153,6 +153,7 @@ def _is_plain(backend: Backend) -> bool:
     return (
         past.health.until is None
         and past.standing.state is State.SERVING
+        and backend.wiring.probes is None
         and not backend.wiring.outcomes.allow_unknown_limit
     )
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from gateway.core import quarantine
 from gateway.core.choice import Load
 from gateway.core.outlier import Health
+from gateway.core.probe_schedule import History
 from gateway.core.quarantine import Clue, Rules, Standing, State
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Past:
     (``gateway.edge.ejection``). ``echoes``: dialects in whose answers it gave our request id back.
     ``proofs``: reports of cached tokens that could have been false and were not. Both are of the
     present process.
+    ``probed``: what our own probes of it came to.
     """
 
     standing: Standing = field(default_factory=Standing)
@@ -36,6 +38,7 @@ class Past:
     load: Load = field(default_factory=Load)
     echoes: set[str] = field(default_factory=set)
     proofs: int = 0
+    probed: History = field(default_factory=History)
 
     def forget_process(self) -> None:
         """The engine is another process: what it does is to be learnt anew."""
@@ -48,6 +51,10 @@ class Member(Protocol):
 
     name: str
     past: Past
+
+    @property
+    def held(self) -> bool:
+        """Whether it is a canary that is sent nothing yet."""
 
     def serves(self, model: str) -> bool:
         """Whether configuration sends this model here."""

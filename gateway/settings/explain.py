@@ -10,6 +10,7 @@ from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
 from gateway.settings.observing import Telemetry
+from gateway.settings.probing import Probe
 from gateway.settings.queue import Queue
 from gateway.settings.routing import Routing
 from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
@@ -49,6 +50,12 @@ _TOGETHER: Final = {
     "header": "requests with one {header}",
 }
 _STORE_FAILS: Final = {"refuse": "refused with 503", "allow": "ADMITTED without quotas"}
+_OCCASIONS: Final = {
+    "start": "when it is first seen",
+    "change": "when its processes or pools are others",
+    "serving": "while it serves",
+    "quarantine": "while it is suspect or quarantined",
+}
 _ENGINE_ALONE: Final = "the engine's limit alone"
 
 
@@ -95,6 +102,8 @@ def _backend(backend: Backend) -> Iterator[str]:
         yield f"parts that are no text are bounded: {', '.join(_media(backend.media))}"
     if backend.queue:
         yield from _queue(backend.queue)
+    if backend.probe:
+        yield from _probe(backend.probe)
     if limit.allow_truncating_engine:
         yield "an engine that cuts over-long prompts in silence is served ALL THE SAME"
     yield f"when a client goes away, {_DISCONNECT[backend.on_disconnect]}"
@@ -156,6 +165,24 @@ def _routing(routing: Routing) -> Iterator[str]:
         f"{duration_text(ejection.base_time)} and longer each time, "
         f"{duration_text(ejection.max_time)} at most"
     )
+
+
+def _probe(probe: Probe) -> Iterator[str]:
+    if probe.canary:
+        yield "a canary: it gets NO REQUESTS until a probe of its processes was clean"
+    occasions = [_OCCASIONS[occasion] for occasion in probe.when]
+    if occasions:
+        yield (
+            f"probed {', '.join(occasions)}, with at most {probe.at_load} requests on it; every "
+            f"{duration_text(probe.every)}, or {duration_text(probe.retry)} while it does not serve"
+        )
+    if (release := probe.release) is not None:
+        yield (
+            f"a quarantine ends by {release.after} clean probes in a row, once they exclude a leak "
+            f"rate over {release.bound:.2%} (share of leaks seen: {release.detection})"
+        )
+    elif occasions:
+        yield "probes never end a quarantine"
 
 
 def _calibration(calibration: Calibration) -> str:

@@ -47,6 +47,7 @@ from gateway.settings.integrity import (
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
 from gateway.settings.observing import Logging, Telemetry
+from gateway.settings.probing import Gate, Probe
 from gateway.settings.queue import Queue
 from gateway.settings.routing import Routing
 from gateway.settings.section import Section
@@ -169,6 +170,12 @@ class Backend(Section):
         default=None,
         description="How much it is sent at once. Without it, requests go to it as they come.",
     )
+    probe: Probe | None = Field(
+        default=None,
+        description="Probes that the gateway sends it by itself: docs/probing.md. Without it, "
+        "none.",
+    )
+    gate: Gate = Field(default=Gate(), description="The deploy gate's checks while it serves.")
     prefill_ceiling: Positive | None = Field(
         default=None,
         description="The most tokens a second it can prefill, as you know it: the latency check "

@@ -45,6 +45,10 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
+        # One worker probes. Each holds the engines against the gate.
+        "poolgate_probe_last_timestamp_seconds": max,
+        "poolgate_probe_clean_answers": max,
+        "poolgate_gate_findings": max,
     }
 )
 _EJECTION = (outlier.State.IN_SERVICE, outlier.State.HALF_OPEN, outlier.State.EJECTED)

@@ -23,11 +23,13 @@ import uvloop
 from aiohttp import web
 
 from gateway.app import App
+from gateway.edge import peers
 from gateway.edge.access_log import AccessLog
 from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
 from gateway.supervise.handover import Handover, LastWords, Written
+from gateway.supervise.peers import PEERS
 from gateway.supervise.process import CONFIG, END_AT_ONCE
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,11 @@ async def _work(
         access_log=lines,
         secret=handover.secret,
         shared=folder,
-        routes=[web.put(CONFIG, lambda request: _take(app, index, request))],
+        probes=handover.probes,
+        routes=[
+            web.put(CONFIG, lambda request: _take(app, index, request)),
+            web.put(PEERS, lambda request: _hear(app, request)),
+        ],
     )
     try:
         settings = handover.written.settings()
@@ -121,6 +127,15 @@ async def _take(app: App, index: int, request: web.Request) -> web.Response:
     else:
         log_to_stderr(app.settings.logging, index)
     return web.Response(body=msgspec.json.encode(problems), content_type="application/json")
+
+
+async def _hear(app: App, request: web.Request) -> web.Response:
+    """Take the other workers' word, and give this one's."""
+    backends = app.generation.runtime.backends
+    peers.hear(backends, msgspec.json.decode(await request.read(), type=peers.Word))
+    return web.Response(
+        body=msgspec.json.encode(peers.tell(backends)), content_type="application/json"
+    )
 
 
 def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event, alone: asyncio.Event) -> None:

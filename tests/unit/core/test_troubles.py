@@ -101,6 +101,11 @@ def test_the_headline_says_how_many_serve(backends, headline, level):
             "quarantined for 3 min (binding, 2 incidents): nothing is sent to it",
         ),
         (
+            backend(standing=OUT | {"reason": "canary", "for_s": None, "incidents": []}),
+            "warning",
+            "a canary: nothing is sent to it until a probe of it is clean",
+        ),
+        (
             backend(standing=SUSPECT),
             "warning",
             "suspect for 2 h (latency, 1 incident): it is sent no prompt over 4,096 tokens",

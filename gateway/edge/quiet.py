@@ -1,9 +1,8 @@
-"""What processes say of themselves on standard error: one line each, and never a flood."""
+"""A log that no client floods and no value breaks: few lines of one kind, each one line."""
 
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,17 +54,6 @@ class Quiet(logging.Filter):
         return False
 
 
-class OneLine(logging.Formatter):
-    """A record as one line, whatever its values hold."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Control characters as escapes."""
-        return super().format(record).translate(_CONTROLS)
-
-
-def log_to_stderr(prefix: str = "") -> None:
-    """What any process of poolgate's says of itself."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Quiet())
-    handler.setFormatter(OneLine(f"%(asctime)s %(levelname)s {prefix}%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+def one_line(text: str) -> str:
+    """With control characters as escapes."""
+    return text.translate(_CONTROLS)
