@@ -195,3 +195,19 @@ def test_the_overloaded_one_is_passed_over():
     next(one for one in backends if one.name == first).past.load = Load(10_000)
     assert names(routing, request(), number)[0] == second
     assert names(routing, request(), number)[-1] == first
+
+
+def test_a_canary_is_sent_nothing_before_its_probe_and_is_not_what_is_left(monkeypatch):
+    canary, good = some("canary", "good")
+    schedule = object()
+    object.__setattr__(canary.wiring, "probes", schedule)
+    monkeypatch.setattr("gateway.edge.backends.held", lambda probes, *_: probes is schedule)
+    assert names(Routing([canary, good], Policy())) == ["good"]
+    good.ejections._standings.configure(good.ejections._standings.rules, [canary, good])
+    for _ in range(9):
+        good.ejections.failed(good, Failure.CONNECT, trial=False)
+    assert names(Routing([canary, good], Policy())) == ["good"]
+    monkeypatch.undo()
+    object.__setattr__(canary.wiring, "probes", None)
+    good.ejections.failed(good, Failure.CONNECT, trial=False)
+    assert names(Routing([canary, good], Policy())) == ["canary"]
