@@ -50,6 +50,7 @@ engines: $(STAMP)
 	scripts/engines/setup_llama.sh
 	scripts/engines/setup_vllm.sh
 	scripts/engines/setup_sglang.sh
+	-scripts/engines/setup_sglang_pd.sh  # its tests are skipped where it is not installed
 
 test-engines: $(STAMP) tokenizers engines
 	$(BIN)/pytest -q -m engines tests/engines

@@ -7,7 +7,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,7 @@ from gateway.edge.ejection import Ejections
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Runtime
+from gateway.edge.keys import integrity_secret
 from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
@@ -43,6 +44,11 @@ from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder, Tracing
+from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
+from gateway.edge.replicas.incidents import SharedIncidents
+from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.rounds import Part, Replicas, Sharing
+from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.routing import Routing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
@@ -77,6 +83,7 @@ class Lasting:
     ejections: Ejections
     actions: Actions
     recollections: Recollections
+    outbox: Outbox
     together: OneProber | None
     probes: bool = True  # whether this process is the one that probes, of those that serve together
 
@@ -96,6 +103,8 @@ class Generation:
     webhook: Webhook | None
     fingerprints: Fingerprints | None
     tracing: Tracing | None
+    secret: bytes = field(repr=False)
+    replicas: Replicas | None = None
 
     @property
     def busy(self) -> bool:
@@ -162,7 +171,7 @@ class Builder:
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
         fingerprints = await fingerprinting(
-            settings.integrity,
+            settings,
             lasting.secret,
             before.fingerprints if before else None,
             threads,
@@ -202,6 +211,7 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
+        secret = integrity_secret(settings.integrity, lasting.secret)
         watching = Watching(
             lasting.standings,
             lasting.actions,
@@ -232,7 +242,28 @@ class Builder:
             webhook,
             fingerprints,
             tracing,
+            secret,
+            self._replicas(settings, secret),
         )
+
+    def _replicas(self, settings: Settings, secret: bytes) -> Replicas | None:
+        """The one of now where a reload leaves it as it is. It is not started here."""
+        if not settings.shared_store.shared:
+            return None
+        sharing = Sharing(settings.shared_store, secret, settings.integrity.shared.every)
+        before = self._before.replicas if self._before else None
+        if before is not None and before.sharing == sharing:
+            return before
+        lasting, incidents = self._lasting, self._lasting.recorder.incidents
+
+        def parts(line: Line, group: Group) -> tuple[Part, ...]:
+            return (
+                SharedStandings(line, group, lasting.standings),
+                SharedIncidents(line, group, incidents),
+                SharedFingerprints(line, group, lasting.outbox, lasting.metrics),
+            )
+
+        return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""

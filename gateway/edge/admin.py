@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -39,12 +39,14 @@ class Admin:
         metrics: Metrics,
         clock: Callable[[], float],
         standings: Standings,
+        shared: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
         self._handler = handler
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._standings = standings
+        self._shared = shared  # how what gateways share stands; None where they share nothing
         self._started = clock()
 
     def application(self) -> web.Application:
@@ -104,7 +106,8 @@ class Admin:
             "tenants": await live_use(
                 runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
             ),
-            "incidents": len(self._recorder.incidents),
+            "incidents": self._recorder.incidents.own,
+            "shared": self._shared(),
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
@@ -162,7 +165,7 @@ class Admin:
             "router": discovery.router.name if discovery.router else None,
             "asks_it": discovery.asks,
             "limit": _limit(backend),
-            "standing": _standing(backend, self._clock()),
+            "standing": _standing(backend, self._standings.now()),
             "ejection": _ejection(backend, self._clock()),
             "in_flight": backend.in_flight,
             "load": msgspec.to_builtins(backend.past.load),

@@ -26,6 +26,7 @@ from gateway.core.prefixes import PrefixMemory
 from gateway.core.probe_schedule import Schedule, held, vouched
 from gateway.core.quarantine import Standing, awaiting
 from gateway.edge.calibration import Calibrator
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
 from gateway.edge.ejection import Ejections
@@ -89,7 +90,7 @@ class Backend:
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
         self.calibrator = calibrator  # None where no local tokenizer counts
-        self._standings = standings or Standings(clock)
+        self._standings = standings or Standings(wall_clock)
         self.past: Past = self._standings.past(wiring.name, wiring.url)
         self.ejections = ejections or Ejections(self._standings, clock)
         self.seed = seed(wiring.name)
@@ -135,6 +136,20 @@ class Backend:
         """The longest prompt its workers say they accept, before anything of ours is taken off."""
         known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
         return known.tokens if isinstance(known, Known) else None
+
+    def refused(self, status: int, body: bytes) -> None:
+        """The engine failed a prompt that was admitted: if for its length, learn its limit.
+
+        ``body`` is an answer or an event of a stream. Only error objects in it are read.
+        """
+        engine = self.discovery.engine
+        stated = engine.stated_limit(status, body) if engine is not None else None
+        if stated is None:
+            return
+        if stated.max_prompt_tokens is not None:
+            self.discovery.learned_limit(stated.max_prompt_tokens)
+        else:
+            self.discovery.ask_soon()
 
     def _notice(self, snapshot: Snapshot) -> None:
         """What was learnt of processes that are no more says nothing of those there are."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import ssl
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway.core import capacity, media, outlier, quarantine
@@ -14,6 +13,7 @@ from gateway.core.probe import detection
 from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.clock import wall_clock
 from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
 from gateway.edge.gate_watch import GateOrders
@@ -162,13 +162,8 @@ def sentinel_desk(
         SentinelPolicy(action, check.place != "off", check.scan, check.constrained),
         threads,
         metrics,
-        _wall_clock,
+        wall_clock,
     )
-
-
-def _wall_clock() -> float:
-    """Seconds since 1970, on which processes agree that know nothing of each other."""
-    return datetime.now(UTC).timestamp()
 
 
 def _action(word: str) -> Action | None:

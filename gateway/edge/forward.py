@@ -192,13 +192,10 @@ class Forwarder:
             try:
                 if passage.streams:
                     return await relay.pass_stream(passage)
-                response = await relay.pass_whole(passage)
-                if response.status >= 400:
-                    _refused_by_engine(call.backend, response)
-                return response
+                return await relay.pass_whole(passage)
             except (asyncio.CancelledError, relay.ClientGone):
                 if call.backend.wiring.drain_on_disconnect:
-                    reading = _read_on(call.exchange, answer.detach(), passage.reader)
+                    reading = _read_on(call, answer.detach(), passage.reader)
                     call.exchange.reading_on = self._tasks.spawn(reading, "drain")
                 raise
             except Rejection as refusal:
@@ -268,7 +265,7 @@ class Forwarder:
     async def _drain(self, opening: asyncio.Task[UpstreamAnswer], call: Call) -> None:
         with contextlib.suppress(Rejection):
             answer = await opening
-            await _read_on(call.exchange, answer, _reader(call, answer))
+            await _read_on(call, answer, _reader(call, answer))
 
     async def _conclude(self, exchange: Exchange, inspection: Inspection) -> None:
         """Judge what is left; a count still being made does not keep the client waiting."""
@@ -287,12 +284,13 @@ class Forwarder:
             self._recorder.write(exchange)
 
 
-async def _read_on(exchange: Exchange, answer: UpstreamAnswer, reader: AnswerReader) -> None:
+async def _read_on(call: Call, answer: UpstreamAnswer, reader: AnswerReader) -> None:
     """Read what nobody waits for any more, for the engine's sake and for what it showed."""
     try:
         await relay.read_out(answer, reader)
     finally:
-        exchange.observation = reader.result()
+        call.exchange.observation = reader.result()
+        call.backend.refused(answer.status, reader.failure)
 
 
 def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
@@ -302,19 +300,6 @@ def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
         content_type=answer.content_type,
         content_encoding=answer.content_encoding,
     )
-
-
-def _refused_by_engine(backend: Backend, response: web.Response) -> None:
-    """The engine refused what we admitted: learn the limit it states, if it is for length."""
-    engine = backend.discovery.engine
-    body = response.body if isinstance(response.body, bytes) else b""
-    stated = engine.stated_limit(response.status, body) if engine is not None else None
-    if stated is None:
-        return
-    if stated.max_prompt_tokens is not None:
-        backend.discovery.learned_limit(stated.max_prompt_tokens)
-    else:
-        backend.discovery.ask_soon()
 
 
 def salted(backend: Backend, tenant: Tenant, parsed: ParsedRequest) -> wire.Edits:

@@ -11,7 +11,9 @@ from prometheus_client.exposition import generate_latest
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
-from gateway.edge.metric_parts import Maker, RoutingMetrics
+from gateway.edge.gen_ai import GenAi
+from gateway.edge.routing_metrics import RoutingMetrics
+from gateway.edge.series import Maker
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
 
@@ -35,32 +37,29 @@ DELIVERIES = ("delivered", "failed", "dropped")
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 _WAIT = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-# As the semantic conventions have them, and beyond: a long prompt's prefill takes minutes.
-_DURATION = tuple(0.01 * 2**power for power in range(17))
-_TOKENS = tuple(4.0**power for power in range(14))
-_LENGTHS = MappingProxyType({1024: "1k", 8192: "8k", 32768: "32k", 131072: "128k", 524288: "512k"})
-_TTFT = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    30,
-    60,
-    300,
-)
 _PROBE = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Shared:
+    """The series of what gateways tell each other."""
+
+    def __init__(self, make: Maker) -> None:
+        self.up = make.gauge(
+            "poolgate_shared_state_up",
+            "1 integrity state is exchanged, or meant to be this process's alone; 0 it is not",
+        )
+        self.failures = make.counter(
+            "poolgate_shared_failures", "Rounds of exchange that the store did not answer"
+        )
+        self.fingerprints = make.counter(
+            "poolgate_shared_fingerprints", "Hashes shared with other gateways", "result"
+        )
+        self.unreadable = make.counter(
+            "poolgate_shared_unreadable", "What the store held that no gateway of the group wrote"
+        )
+        self.up.set(True)
+        for result in ("told", "heard", "dropped", "missed"):
+            self.fingerprints.labels(result)
 
 
 class Metrics:
@@ -178,6 +177,7 @@ class Metrics:
             "strength",
         )
         self.incidents = make.counter("poolgate_incidents", "Incidents by kind", "kind")
+        self.shared = Shared(make)
         self.incidents_suppressed = make.counter(
             "poolgate_incidents_suppressed",
             "Incidents not recorded: one tenant's answers opened too many",
@@ -322,48 +322,6 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
-
-
-class GenAi:
-    """OpenTelemetry's metrics for generative AI, in Prometheus' spelling.
-
-    ``gen_ai_provider_name`` is the engine, ``backend`` our own word for which of them.
-    """
-
-    def __init__(self, make: Maker) -> None:
-        shared = ("backend", "gen_ai_operation_name", "gen_ai_provider_name")
-        self.token_usage = make.histogram(
-            "gen_ai_client_token_usage",
-            "Tokens of one exchange as its engine reported them",
-            _TOKENS,
-            *shared,
-            "gen_ai_token_type",
-        )
-        self.ttft = make.histogram(
-            "gen_ai_server_time_to_first_token_seconds",
-            "Time to the first byte of a streamed answer",
-            _TTFT,
-            *shared,
-            "prompt_length",
-        )
-        self.operation_duration = make.histogram(
-            "gen_ai_client_operation_duration_seconds",
-            "Time from sending a request to the end of its answer",
-            _DURATION,
-            *shared,
-            "error_type",
-        )
-
-
-def length_class(tokens: int | None) -> str:
-    """The label of a prompt's length: the next of a few powers of two, or ``longer``.
-
-    The gen_ai histogram has few series by it, and a prompt's prefill time shows only beside those
-    of its like.
-    """
-    if tokens is None:
-        return "unknown"
-    return next((name for most, name in _LENGTHS.items() if tokens <= most), "longer")
 
 
 def verdicts(families: Iterable[Metric]) -> dict[str, dict[str, int]]:

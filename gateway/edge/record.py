@@ -10,9 +10,10 @@ import msgspec
 from multidict import CIMultiDictProxy
 
 from gateway.edge.exchange import Exchange, Withheld
+from gateway.edge.gen_ai import length_class
 from gateway.edge.incidents import Incidents
 from gateway.edge.live import Live
-from gateway.edge.metrics import Metrics, length_class
+from gateway.edge.metrics import Metrics
 from gateway.edge.shown import shown
 from gateway.edge.trace import Trace
 from gateway.errors import Kind

@@ -75,10 +75,12 @@ async def pass_whole(passage: Passage) -> web.Response:
             raise Rejection(Kind.UPSTREAM_BROKE, "The engine's answer is too large to be checked.")
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
+    passage.inspection.failed(answer.status, reader.failure)
     if passage.inspection.alarmed:
         parts.append(await passage.inspection.hear())
     body = b"".join(parts)
     if answer.status < 300:  # what an engine says of a redirect is not an answer
+        passage.inspection.identified(reader.new_ids)
         if passage.is_legible:
             await passage.inspection.hear_body(body)
         await passage.inspection.at_end(reader.result())
@@ -102,11 +104,12 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     try:
         async for chunk in _with_first(first, chunks):
             held += await _heard(passage, reader.receive(chunk))
-            passage.inspection.identified(reader.response_id)
+            _told(passage)
             if held and not passage.inspection.holds(reader):
                 await outlet.write(held)
                 held = b""
         held += await _heard(passage, reader.end())
+        _told(passage)
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
@@ -161,6 +164,12 @@ async def _heard(passage: Passage, events: bytes) -> bytes:
     if events and passage.is_legible:
         await passage.inspection.hear_events(events)
     return events
+
+
+def _told(passage: Passage) -> None:
+    """What the last bytes told of the answer as a whole, before they go out."""
+    passage.inspection.identified(passage.reader.new_ids)
+    passage.inspection.failed(passage.answer.status, passage.reader.failure)
 
 
 def _require_whole(reader: AnswerReader) -> None:

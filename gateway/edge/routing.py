@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.core.capacity import Known
 from gateway.core.choice import affine_first, least_first, work
-from gateway.core.quarantine import State
+from gateway.core.quarantine import NOTHING, State
 from gateway.core.tenants import Tenant
 from gateway.dialects.beginning import beginning, user_of
 from gateway.edge.backends import MODELS_REMEMBERED, Backend
@@ -152,7 +152,7 @@ def _is_plain(backend: Backend) -> bool:
     past = backend.past
     return (
         past.health.until is None
-        and past.standing.state is State.SERVING
+        and past.case is NOTHING
         and backend.wiring.probes is None
         and not backend.wiring.outcomes.allow_unknown_limit
     )

@@ -274,6 +274,12 @@ def _checks(settings: Settings) -> Iterator[str]:
         f"a backend under suspicion gets prompts up to {quarantine.suspect_floor} tokens; at most "
         f"{quarantine.max_share * 100:.4g} % of a model's backends are taken out"
     )
+    if settings.shared_store.shared:
+        among = "all gateways with this secret" if integrity.secret else "this gateway's workers"
+        yield (
+            f"standings and incidents are shared by {among} through {settings.shared_store}, "
+            f"every {duration_text(integrity.shared.every)}"
+        )
     if integrity.webhook is not None:
         yield f"incidents are sent to {integrity.webhook.url}"
 

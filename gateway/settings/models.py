@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings import store
 from gateway.settings.bounds import Body, Connections, Timeouts
 from gateway.settings.fields import (
     Address,
@@ -42,6 +43,7 @@ from gateway.settings.integrity import (
     CompletenessCheck,
     Quarantine,
     SentinelCheck,
+    Shared,
     Webhook,
 )
 from gateway.settings.media import Media
@@ -259,6 +261,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    shared: Bool = Field(
+        default=False,
+        description="Whether all gateways with the same `integrity.secret` share them: "
+        "docs/replicas.md has what that costs.",
+    )
     public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
         default=(),
         description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "
@@ -294,14 +301,18 @@ class Integrity(Section):
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
+    shared: Shared = Field(
+        default=Shared(),
+        description="Standings and incidents, shared by all gateways with the same `secret`.",
+    )
     webhook: Webhook | None = Field(
         default=None, description="Where incidents are sent, besides the log."
     )
     secret: SaltSecret | None = Field(
         default=None,
-        description="Key of sentinels and fingerprints, 16 characters or more; the same on every "
-        "gateway in front of the same engines. Without one it is random at each start, and no "
-        "other gateway knows these sentinels.",
+        description="Key of sentinels, fingerprints and what is shared, 16 characters or more; the "
+        "same on every gateway in front of the same engines. Without one it is random at each "
+        "start, and no other gateway knows these sentinels or hears of this one's findings.",
     )
     old_secrets: tuple[SaltSecret, ...] = Field(
         default=(),
@@ -358,18 +369,14 @@ class Settings(Section):
         description="What tenants may use, by name. `default`, where not written, sets no limit.",
     )
     limits: Limits = Field(default=Limits(), description="Where quotas are counted.")
-    routing: Routing = Field(
-        default=Routing(), description="The choice among a model's backends: docs/routing.md."
-    )
+    routing: Routing = Field(default=Routing(), description="Choosing among backends.")
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
     connections: Connections = Field(
         default=Connections(), description="How many connections clients may have."
     )
-    drain: DurationOrZero = Field(
-        default=30.0, description="How long open answers may go on after SIGTERM."
-    )
+    drain: DurationOrZero = Field(default=30.0, description="What open answers get after SIGTERM.")
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
     logging: Logging = Field(default=Logging(), description="The log on standard error.")
     telemetry: Telemetry | None = Field(
@@ -377,6 +384,11 @@ class Settings(Section):
         description="Where traces go. Without it, nothing is traced; needs `poolgate[otel]`: "
         "docs/observability.md.",
     )
+
+    @property
+    def shared_store(self) -> store.Store:
+        """Where integrity state is exchanged; memory: nowhere."""
+        return self.integrity.shared.store or self.limits.store
 
     @property
     def notices(self) -> tuple[str, ...]:

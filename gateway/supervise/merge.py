@@ -49,6 +49,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_probe_last_timestamp_seconds": max,
         "poolgate_probe_clean_answers": max,
         "poolgate_gate_findings": max,
+        "poolgate_shared_state_up": min,
     }
 )
 _EJECTION = (outlier.State.IN_SERVICE, outlier.State.HALF_OPEN, outlier.State.EJECTED)
@@ -158,8 +159,12 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The latest incidents of all workers, by their time (ISO 8601, UTC)."""
-    return sorted(incidents, key=lambda incident: str(incident["time"]), reverse=True)[:most]
+    """The latest incidents of all workers, by their time (ISO 8601, UTC); each once.
+
+    Workers that share a store know of each other's.
+    """
+    each = {incident["id"]: incident for incident in incidents}
+    return sorted(each.values(), key=lambda one: str(one["time"]), reverse=True)[:most]
 
 
 def _rule(family: Metric) -> Combine:

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fakes.raw_engine import chunk, delta, head
 from gateway.engines import detect
 from gateway.simulate import INSTANT, SimulateSettings, running
+from integration.faulty import SWAPPED
 from valkey_server import free_port, server
 
 # What a round asks of an engine like this one.
@@ -575,3 +576,39 @@ async def test_a_probe_waits_for_the_traffic_of_other_workers(tmp_path, store):
             stream.close()
             while probe_runs(await up.counters())["clean"] == before["clean"]:
                 await asyncio.sleep(0.2)
+
+
+async def test_what_one_worker_finds_all_know_and_it_is_told_once(engine, store, tmp_path):
+    integrity = {
+        "binding": {"action": "quarantine"},
+        "quarantine": {"max_share": 1.0},
+        "shared": {"every": "100ms"},
+    }
+    async with serving(tmp_path, settings(engine, store, 3, integrity=integrity)) as served:
+        engine.script = SWAPPED
+        assert await served.post() == 502
+        async with asyncio.timeout(2):
+            while True:
+                processes = await served.processes()
+                states = [p["status"]["backends"][0]["standing"]["state"] for p in processes]
+                if states == ["quarantined"] * 3:
+                    break
+                await asyncio.sleep(0.02)
+        asked = len(engine.received)
+        assert {await served.post() for _ in range(12)} == {503}
+        assert len(engine.received) == asked
+        told = json.loads((await served.get("/incidents"))[1])
+        assert len(told) == 1
+        assert json.loads((await served.get("/incidents?kind=binding"))[1]) == told
+        status = json.loads((await served.get("/status"))[1])
+        assert status["incidents"] == 1
+        replicas = {p["status"]["shared"]["replica"] for p in processes}
+        assert len(replicas) == 3
+        assert told[0]["replica"] in replicas
+        assert len({p["status"]["shared"]["group"] for p in processes}) == 1
+        engine.script = engine.answer_chat
+        async with served.http.post(served.admin + "/backends/a/release") as answer:
+            assert answer.status == 200
+        assert {await served.post() for _ in range(6)} == {200}
+        await asyncio.sleep(0.5)  # nobody tells the old one again
+        assert {await served.post() for _ in range(6)} == {200}

@@ -9,8 +9,9 @@ import pytest
 from gateway.core.admission import Outcomes
 from gateway.core.choice import Load
 from gateway.core.outlier import Failure, Health
-from gateway.core.quarantine import Clue, Standing, State
+from gateway.core.quarantine import Case, Clue, Mark, State
 from gateway.edge.backends import MODELS_REMEMBERED
+from gateway.edge.clock import wall_clock
 from gateway.edge.routing import Policy, Routing
 from gateway.errors import Kind, Rejection
 from gateway.types import ChatPrompt, Evidence, ParsedRequest
@@ -38,7 +39,9 @@ def names(routing, parsed=None, *options, **more):
 
 
 def put(one, state):
-    one.past.standing = Standing(state, clues=(Clue(0.0, "x", "t", Evidence.STRONG, False),))
+    clue = Clue(wall_clock(), "x", "t", Evidence.STRONG, False)
+    out = Mark(clue.at, "x") if state is State.QUARANTINED else None
+    one.past.case = Case(clues=(clue,), out=out)
 
 
 def eject(one, until):
@@ -92,7 +95,7 @@ def test_the_suspect_come_last_and_the_quarantined_never():
 def test_suspicion_ends_by_time():
     one, other = some("a", "b")
     put(one, State.SUSPECT)
-    one._standings._clock = lambda: 10**6
+    one._standings._clock = lambda: wall_clock() + 10**6
     other.past.load = Load(1)
     assert names(Routing([one, other], Policy()))[0] == "a"
 

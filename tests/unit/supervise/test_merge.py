@@ -189,7 +189,7 @@ def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
 
 def test_incidents_are_the_latest_of_all():
     times = ["2026-11-30T10:00:00+00:00", "2026-11-30T12:00:00+00:00", "2026-11-30T11:00:00+00:00"]
-    told = merge.newest_first([{"time": time} for time in times], 2)
+    told = merge.newest_first([{"id": time, "time": time} for time in [*times, times[1]]], 2)
     assert [incident["time"] for incident in told] == [times[1], times[2]]
 
 
