@@ -139,6 +139,12 @@ def check_policy(integrity: written.Integrity) -> CheckPolicy:
     )
 
 
+def integrity_secret(integrity: written.Integrity, process_secret: bytes) -> bytes:
+    """What keys what gateways must agree on. ``process_secret`` where no secret is written."""
+    secret = integrity.secret
+    return secret.get_secret_value().encode() if secret is not None else process_secret
+
+
 def sentinel_desk(
     settings: written.Settings,
     process_secret: bytes,

@@ -21,7 +21,6 @@ from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
-from gateway.edge.keys import integrity_secret
 from gateway.edge.metrics import Metrics
 from gateway.edge.tasks import Tasks
 from gateway.edge.watch import Watch
