@@ -15,11 +15,13 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.actions import Actions
 from gateway.edge.admin import Admin
 from gateway.edge.clock import wall_clock
-from gateway.edge.configured import connection_rules, quarantine_rules
+from gateway.edge.configured import connection_rules, ejection_rules, quarantine_rules
 from gateway.edge.connections import Connections
+from gateway.edge.ejection import Ejections
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import Incidents, nobody_else
 from gateway.edge.metrics import Metrics
+from gateway.edge.one_prober import OneProber
 from gateway.edge.recollection import Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.replicas.fingerprints import Outbox
@@ -37,8 +39,9 @@ T = TypeVar("T")
 class App:
     """A gateway in this process. ``start`` once, then ``reload`` at will, ``drain``, ``stop``.
 
-    ``secret`` keys what must be alike in processes that serve together; ``routes`` are added to
-    the admin plane's; ``probes``: of processes that serve together, this one probes the backends.
+    ``secret`` keys what must be alike in processes that serve together; they find each other in
+    the folder ``shared``, which must be theirs alone. ``routes`` are added to the admin plane's;
+    ``probes``: of processes that serve together, this one probes the backends.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class App:
         access_log: AccessLog | None = None,
         tokenizers: Path | None = None,
         secret: bytes | None = None,
+        shared: Path | None = None,
         routes: Iterable[web.RouteDef] = (),
         probes: bool = True,
     ) -> None:
@@ -60,6 +64,12 @@ class App:
         incidents = Incidents(self.metrics, secret, self._clock, new_replica())
         self.recorder = Recorder(self.metrics, self._clock, self._access_log, incidents)
         self._standings = Standings(wall_clock)
+        self._ejections = Ejections(
+            self._standings,
+            self._clock,
+            lambda name, why: self.metrics.routing.ejections.labels(name, why).inc(),
+        )
+        self._together = OneProber(shared) if shared is not None else None
         self._outbox = Outbox(self.metrics)
         self._lasting = Lasting(
             clock=self._clock,
@@ -69,8 +79,10 @@ class App:
             metrics=self.metrics,
             recorder=self.recorder,
             standings=self._standings,
+            ejections=self._ejections,
             actions=Actions(incidents, self._standings),
             recollections=Recollections(),
+            together=self._together,
             probes=probes,
             outbox=self._outbox,
         )
@@ -89,6 +101,8 @@ class App:
         tokenizer or a certificate that cannot be loaded, ``OSError`` for an address that is taken.
         """
         fronts = self._fronts = Fronts.of(settings)
+        if self._together is not None:
+            await self._together.start()
         self._generation = await Builder(self._lasting, None).build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
         await self._govern(self._generation)
@@ -154,6 +168,8 @@ class App:
             await self._generation.runtime.limiting.close()
             if self._generation.tracing is not None:
                 await self._generation.tracing.close()
+        if self._together is not None:
+            await self._together.stop()
         if self._access_log is not None:
             self._access_log.close()
 
@@ -202,6 +218,7 @@ class App:
         )
         rules = quarantine_rules(generation.settings.integrity.quarantine)
         standings.configure(rules, generation.runtime.backends)
+        self._ejections.configure(ejection_rules(generation.settings.routing.ejection))
         incidents.sink = generation.webhook
         self.recorder.tracing = generation.tracing
         if incidents.key != generation.secret:

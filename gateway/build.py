@@ -25,11 +25,13 @@ from gateway.edge.configured import (
     integrity_secret,
     media_rules,
     model_to_ask,
+    routing_policy,
     sentinel_desk,
     wiring,
 )
 from gateway.edge.counting import EngineMeasurer, LocalMeasurer, Measurer, Threads
 from gateway.edge.discovery import Discovery
+from gateway.edge.ejection import Ejections
 from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Runtime
@@ -37,6 +39,7 @@ from gateway.edge.limiting import Limiting, limiting
 from gateway.edge.loading import load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
+from gateway.edge.one_prober import OneProber
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
@@ -46,6 +49,7 @@ from gateway.edge.replicas.incidents import SharedIncidents
 from gateway.edge.replicas.line import Group, Line
 from gateway.edge.replicas.rounds import Part, Replicas, Sharing
 from gateway.edge.replicas.standings import SharedStandings
+from gateway.edge.routing import Routing
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
@@ -66,7 +70,7 @@ class Lasting:
     """What the process keeps whatever its configuration becomes.
 
     ``secret`` keys caches and salts that no configuration keys; ``tokenizers`` is where assets
-    are, the usual places where None.
+    are, the usual places where None. ``together``: the processes it serves with, if any.
     """
 
     clock: Callable[[], float]
@@ -76,9 +80,11 @@ class Lasting:
     metrics: Metrics
     recorder: Recorder
     standings: Standings
+    ejections: Ejections
     actions: Actions
     recollections: Recollections
     outbox: Outbox
+    together: OneProber | None
     probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
@@ -139,7 +145,14 @@ class Builder:
         cache = CountCache(counting.cache_bytes, lasting.secret)
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
-        upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
+        upstream = Upstream(
+            Deadlines(
+                timeouts.connect,
+                timeouts.first_byte,
+                timeouts.idle,
+                timeouts.first_byte_per_1k_tokens,
+            )
+        )
         probing = aiohttp.ClientSession(  # each prober has a deadline of its own
             cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
         )
@@ -182,6 +195,7 @@ class Builder:
         tracing = self._tracing(settings)
         runtime = Runtime(
             backends,
+            Routing(backends, routing_policy(settings.routing, lasting.secret)),
             tenants.directory(settings),
             self._limiting(settings),
             forwarder,
@@ -292,6 +306,7 @@ class Builder:
             extra_workers=entry.workers,
             refresh=entry.limit.refresh,
             clock=self._lasting.clock,
+            together=self._lasting.together,
         )
         measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
         calibrator = None
@@ -322,6 +337,7 @@ class Builder:
             calibrator=calibrator,
             queue=self._queue(entry),
             standings=self._lasting.standings,
+            ejections=self._lasting.ejections,
         )
 
     def _queue(self, entry: written.Backend) -> Queue | None:
@@ -358,4 +374,4 @@ async def _first_round(backends: tuple[Backend, ...]) -> None:
     """Give engines that are up a moment to tell their limits; those that are not may come later."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FIRST_ROUND):
-            await asyncio.gather(*(backend.discovery.next_round() for backend in backends))
+            await asyncio.gather(*(backend.discovery.first_round() for backend in backends))

@@ -36,6 +36,7 @@ class Kind(Enum):
     COUNT_UNAVAILABLE = (503, "count_unavailable")
     ENGINE_UNSAFE = (503, "engine_unsafe")
     QUARANTINED = (503, "backend_quarantined")
+    EJECTED = (503, "backend_ejected")
     UPSTREAM_UNAVAILABLE = (503, "upstream_unavailable")
     STORE_UNAVAILABLE = (503, "limiter_store_unavailable")
     UPSTREAM_TIMEOUT = (504, "upstream_timeout")

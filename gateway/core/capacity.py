@@ -120,6 +120,22 @@ def learn(snapshot: Snapshot, stated: int) -> Snapshot:
     )
 
 
+def heard(own: Snapshot, told: Snapshot) -> Snapshot:
+    """What another process found, with the lower limits that this one learnt of the same engines.
+
+    Its word may have crossed ours on the way.
+    """
+    workers = dict(told.workers)
+    for name, seen in told.workers.items():
+        before = own.workers.get(name)
+        if before is None or before.stated is None:
+            continue
+        if _incarnation(before.facts) == _incarnation(seen.facts):
+            stated = before.stated if seen.stated is None else min(before.stated, seen.stated)
+            workers[name] = replace(seen, stated=stated)
+    return Snapshot(workers)
+
+
 def capacity(snapshot: Snapshot, rules: Rules, now: float, model: str | None = None) -> Capacity:
     """The limit for ``model`` (or for any) at ``now``."""
     configured = rules.max_prompt_tokens

@@ -84,8 +84,10 @@ class Admin:
     async def metrics(self, _request: web.Request) -> web.Response:
         """The Prometheus scrape; gauges of limits are set now, from the snapshots."""
         self._metrics.forget_limits()  # of workers that are gone
-        for backend in self._handler.runtime.backends:
+        backends = self._handler.runtime.backends
+        for backend in backends:
             self._set_gauges(backend)
+        self._metrics.probers.set(any(backend.discovery.asks for backend in backends))
         return web.Response(
             body=self._metrics.render(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
@@ -161,9 +163,12 @@ class Admin:
             "url": backend.wiring.url,
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
+            "asks_it": discovery.asks,
             "limit": _limit(backend),
             "standing": _standing(backend, self._standings.now()),
+            "ejection": _ejection(backend, self._clock()),
             "in_flight": backend.in_flight,
+            "load": msgspec.to_builtins(backend.past.load),
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
@@ -200,6 +205,8 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
+        metrics.routing.ejected.labels(name).set(backend.past.health.until is not None)
+        metrics.routing.outstanding.labels(name).set(backend.past.load.prefilling)
         standing = WAITING_CANARY if backend.held else STANDING[backend.standing.state]
         metrics.standing.labels(name).set(standing)
         for finding in backend.gate().findings if backend.gate else ():
@@ -237,6 +244,17 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
         "for_s": round(now - standing.since, 1) if standing.since else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
+    }
+
+
+def _ejection(backend: Backend, now: float) -> dict[str, Any]:
+    health = backend.past.health
+    return {
+        "state": str(health.state(now)),
+        "reason": health.reason,
+        "failures_in_a_row": health.failures,
+        "ejections": health.ejections,
+        "for_s": None if health.until is None else round(max(0.0, health.until - now), 1),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -19,19 +19,20 @@ from gateway.core.capacity import (
     incarnations,
     models,
 )
+from gateway.core.choice import seed
 from gateway.core.gate import Report
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
 from gateway.core.probe_schedule import Schedule, held, vouched
-from gateway.core.quarantine import Standing, State, awaiting
+from gateway.core.quarantine import Standing, awaiting
 from gateway.edge.calibration import Calibrator
 from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
+from gateway.edge.ejection import Ejections
 from gateway.edge.queueing import Queue
 from gateway.edge.standing import Past, Standings
 from gateway.engines.base import Traits
-from gateway.errors import Kind, Rejection
 from gateway.types import Prompt
 
 STATED = Rules(allow_truncating_engine=True)  # the workers' word, without the operator's
@@ -52,6 +53,7 @@ class Wiring:
     salt: Callable[[str], str] | None  # tenant id -> cache salt
     salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
     prefill_ceiling: float | None = None  # tokens a second, the operator's word
+    counted_with: Hashable = None  # alike for backends whose tokens are counted alike
     probes: Schedule | None = None  # when it is probed, if ever
     tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
@@ -79,6 +81,7 @@ class Backend:
         calibrator: Calibrator | None = None,
         queue: Queue | None = None,
         standings: Standings | None = None,
+        ejections: Ejections | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
@@ -89,6 +92,8 @@ class Backend:
         self.calibrator = calibrator  # None where no local tokenizer counts
         self._standings = standings or Standings(wall_clock)
         self.past: Past = self._standings.past(wiring.name, wiring.url)
+        self.ejections = ejections or Ejections(self._standings, clock)
+        self.seed = seed(wiring.name)
         self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)
         self.queue = queue  # None where it takes what comes
@@ -192,6 +197,16 @@ class Backend:
         return replace(limit, tokens=limit.tokens - margin) if margin else limit
 
     @property
+    def counted_as(self) -> Hashable:
+        """Alike for backends that give one count for one prompt, as far as that is known."""
+        engine, calibrator = self.discovery.engine, self.calibrator
+        return (
+            self.wiring.counted_with,
+            engine.name if engine is not None else None,
+            (calibrator.consequence, calibrator.found.offset) if calibrator is not None else None,
+        )
+
+    @property
     def engine(self) -> str:
         """Which engine it is; ``unknown`` before it told."""
         engine = self.discovery.engine
@@ -223,39 +238,3 @@ class Backend:
 
 def _by_engine() -> Mapping[str, object]:
     return {"tokenizer": "engine"}
-
-
-def choose(backends: Sequence[Backend], model: str) -> Backend:
-    """The backend for ``model``: not quarantined; best one that is not suspect, whose limit is
-    known, and that has least to do.
-
-    Raises ``Rejection``: MODEL_NOT_FOUND where no backend serves the model, QUARANTINED where
-    none that does may be used.
-    """
-    serving = [backend for backend in backends if backend.serves(model)]
-    if not serving:
-        raise Rejection(
-            Kind.MODEL_NOT_FOUND, "No backend of this gateway serves that model.", param="model"
-        )
-    states = [(backend, backend.standing.state) for backend in serving]
-    usable = [(one, state) for one, state in states if state is not State.QUARANTINED]
-    if not usable:
-        raise quarantined()
-    if len(usable) == 1:
-        return usable[0][0]
-    return min(
-        usable,
-        key=lambda one: (
-            one[1] is State.SUSPECT,
-            not isinstance(one[0].capacity(model), Known),
-            one[0].load,
-        ),
-    )[0]
-
-
-def quarantined() -> Rejection:
-    """The refusal where a model has no backend that may be used."""
-    return Rejection(
-        Kind.QUARANTINED,
-        "No backend of this model may be used now: integrity checks took them out of service.",
-    )

@@ -6,7 +6,7 @@ import hmac
 import ssl
 from functools import lru_cache
 
-from gateway.core import capacity, media, quarantine
+from gateway.core import capacity, media, outlier, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
 from gateway.core.connections import ConnectionRules
@@ -18,11 +18,13 @@ from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
+from gateway.edge.routing import Policy as RoutingPolicy
 from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
 from gateway.settings.probing import Probe
+from gateway.settings.routing import Ejection, Routing
 from gateway.types import Action
 
 
@@ -56,6 +58,7 @@ def wiring(
         salt=salt if entry.cache_salt == "per_tenant" else None,
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
+        counted_with=(entry.tokenizer, repr(entry.media)),
         probes=probe_schedule(entry.probe) if entry.probe else None,
         tls=tls,
     )
@@ -164,3 +167,22 @@ def connection_rules(settings: written.Settings) -> ConnectionRules:
 def quarantine_rules(entry: Quarantine) -> quarantine.Rules:
     """When a backend is suspect, and how many may be taken out."""
     return quarantine.Rules(entry.suspect_floor, entry.window, entry.max_share)
+
+
+def ejection_rules(entry: Ejection) -> outlier.Rules:
+    """When a backend that fails is left out, and for how long."""
+    return outlier.Rules(
+        entry.consecutive_failures, entry.base_time, entry.max_time, entry.max_share
+    )
+
+
+def routing_policy(entry: Routing, process_secret: bytes) -> RoutingPolicy:
+    """The choice among backends. ``process_secret`` keys affinity where no secret is written."""
+    written_secret = entry.secret.get_secret_value().encode() if entry.secret else process_secret
+    return RoutingPolicy(
+        entry.stream_tokens,
+        entry.load_factor,
+        written_secret if entry.policy == "affinity" else None,
+        entry.session,
+        entry.session_header,
+    )

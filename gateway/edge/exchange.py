@@ -105,6 +105,7 @@ class Exchange:
     reading_on: asyncio.Task[None] | None = None  # the engine still answers, the client has gone
     settled_elsewhere: bool = False  # a task still counts; it writes the record
     withheld: Withheld | None = None  # of another backend, before this one was asked
+    unreachable: str | None = None  # the backend that could not be reached, before this one
     trace: Trace | None = None  # None where nothing is traced
     secure: bool = False  # whether it came over TLS; known where it is traced
 
@@ -126,9 +127,22 @@ class Exchange:
         """Our exact count, where there is one."""
         return self.length.total if isinstance(self.length, Counted) else None
 
-    def again(self, admitted: Exchange) -> None:
-        """The answer was withheld: start over at the backend that admitted the request since."""
-        self.withheld = Withheld(self.backend, tuple(self.checks), self.ttft, self.uncached)
+    @property
+    def most_tokens(self) -> int | None:
+        """The prompt's tokens or their bound; uncounted, as many as anything let through has."""
+        if isinstance(self.length, Counted | Bounded):
+            return self.length.total
+        return self.limit
+
+    def again(self, admitted: Exchange, *, sent: bool) -> None:
+        """Start over at the backend that admitted the request since.
+
+        ``sent``: the one before answered, and that was withheld; else it could not be reached.
+        """
+        if sent:
+            self.withheld = Withheld(self.backend, tuple(self.checks), self.ttft, self.uncached)
+        else:
+            self.unreachable = self.backend
         self.backend, self.doubt = admitted.backend, admitted.doubt
         self.engine = admitted.engine
         self.length, self.limit = admitted.length, admitted.limit

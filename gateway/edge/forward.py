@@ -15,6 +15,7 @@ from gateway.dialects import wire
 from gateway.dialects.base import AnswerReader, Dialect
 from gateway.edge import relay
 from gateway.edge.actions import Actions
+from gateway.edge.attempts import Attempt
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
@@ -27,7 +28,7 @@ from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
 from gateway.edge.trace import HEADERS
-from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
+from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
@@ -59,7 +60,8 @@ class Call:
         return wire.apply_edits(parsed.raw, edits, parsed.body.keys())
 
 
-Elsewhere = Callable[[Call], Awaitable[Call | None]]
+# The same call at another backend, if any; told whether this one was sent.
+Elsewhere = Callable[[Call, bool], Awaitable[Call | None]]
 
 
 class Forwarder:
@@ -91,13 +93,13 @@ class Forwarder:
         self._fingerprints = fingerprints
 
     async def forward(
-        self, call: Call, elsewhere: Elsewhere | None = None
+        self, call: Call, attempt: Attempt, elsewhere: Elsewhere | None = None
     ) -> web.StreamResponse | Call:
         """The engine's answer, inspected. Raises ``Rejection`` where there is none to give.
 
-        Where a check withheld the answer before anything of it was released, ``elsewhere`` may
-        have a call to make instead: then that is returned, and nothing of this one is recorded
-        as the exchange's outcome.
+        Where nothing was sent, or a check withheld the answer before anything of it was released,
+        ``elsewhere`` may have a call to make instead: then that is returned, and nothing of this
+        one is recorded as the exchange's outcome. Nothing else is asked twice: it may be under way.
         """
         exchange, backend = call.exchange, call.backend
         watch = None
@@ -118,11 +120,12 @@ class Forwarder:
         backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
         try:
-            return await self._answer(call, inspection)
+            return await self._answer(call, attempt, inspection)
         except Rejection as refusal:
             # Out of ``_answer`` it comes only while nothing has been released.
-            if elsewhere is not None and refusal.kind is Kind.WITHHELD:
-                other = await elsewhere(call)
+            sent = not isinstance(refusal, NotSent)
+            if elsewhere is not None and (refusal.kind is Kind.WITHHELD or not sent):
+                other = await elsewhere(call, sent)
             if other is None:
                 raise
             return other
@@ -181,8 +184,10 @@ class Forwarder:
             self._recollections.raw.add(call.tenant.id)
         return texts
 
-    async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
-        async with await self._open(call) as answer:
+    async def _answer(
+        self, call: Call, attempt: Attempt, inspection: Inspection
+    ) -> web.StreamResponse:
+        async with await self._open(call, attempt) as answer:
             passage = self._passage(call, answer, inspection)
             try:
                 if passage.streams:
@@ -219,7 +224,7 @@ class Forwarder:
             clock=self._clock,
         )
 
-    async def _open(self, call: Call) -> UpstreamAnswer:
+    async def _open(self, call: Call, attempt: Attempt) -> UpstreamAnswer:
         """The engine's answer as soon as it begins.
 
         Under ``on_disconnect: drain`` a client that leaves during prefill does not cancel it:
@@ -241,6 +246,7 @@ class Forwarder:
             url,
             headers,
             call.body(with_id=self._checks.binding is not None),
+            attempt,
             backend.wiring.tls,
         )
         try:

@@ -12,6 +12,7 @@ from gateway.core import attestation, binding, completeness, latency, sentinel_c
 from gateway.core.fingerprint import verdict as fingerprints
 from gateway.core.quarantine import State
 from gateway.edge.gen_ai import GenAi
+from gateway.edge.routing_metrics import RoutingMetrics
 from gateway.edge.series import Maker
 from gateway.limits.watch import Outcome
 from gateway.types import Verdict
@@ -113,6 +114,7 @@ class Metrics:
         )
 
     def _of_backends(self, make: Maker) -> None:
+        self.routing = RoutingMetrics(make)
         self.prompt_limit = make.gauge(
             "poolgate_prompt_limit_tokens",
             "Longest prompt a worker accepts",
@@ -216,6 +218,9 @@ class Metrics:
     def _of_processes(self, make: Maker) -> None:
         self.workers = make.gauge("poolgate_workers", "Worker processes that answer")
         self.workers.set(1)
+        self.probers = make.gauge(
+            "poolgate_probers", "Processes that ask the engines what they hold"
+        )
         self.worker_restarts = make.counter(
             "poolgate_worker_restarts", "Worker processes started again after they ended"
         )
@@ -309,6 +314,8 @@ class Metrics:
             self.limit_age,
             self.backend_state,
             self.standing,
+            self.routing.ejected,
+            self.routing.outstanding,
             self.calibration_state,
             self.calibration_differences,
             self.queue_waiting,

@@ -72,8 +72,11 @@ class Recorder:
             metrics.rejections.labels(exchange.refusal.kind.code).inc()
             self._cost_of_refusal(exchange)
         self._quota(exchange)
+        if exchange.unreachable is not None:
+            metrics.routing.connect_retries.labels(exchange.unreachable).inc()
         # Before a second engine was asked there was the first one's time, which is not overhead.
-        if exchange.forwarded_at is not None and exchange.withheld is None:
+        first = exchange.withheld is None and exchange.unreachable is None
+        if exchange.forwarded_at is not None and first:
             taken = exchange.forwarded_at - exchange.started - (exchange.queued or 0.0)
             metrics.overhead_seconds.observe(taken)
         if exchange.queued is not None:
@@ -165,6 +168,7 @@ def access_record(exchange: Exchange, ended: float) -> dict[str, Any]:
         "checks": {check.check: str(check.verdict) for check in exchange.checks},
         "incidents": exchange.incidents,
         "withheld_at": exchange.withheld.backend if exchange.withheld else None,
+        "unreachable_at": exchange.unreachable,
     }
 
 

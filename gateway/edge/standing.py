@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.core import quarantine
+from gateway.core.choice import Load
+from gateway.core.outlier import Health
 from gateway.core.probe_schedule import History
 from gateway.core.quarantine import BackendKey, Case, Clue, Rules, Standing, State
 from gateway.edge.incidents import nobody_else
@@ -25,6 +27,9 @@ class Past:
     """What is known of a backend whatever becomes of its configuration.
 
     ``since``: when its present suspicion was first known here; later clues do not move it.
+    ``load``: what it has of this process's requests, under whatever configuration they began.
+    ``on_trial``: a request is under way that decides whether its ejection ends
+    (``gateway.edge.ejection``).
     ``echoes``: dialects in whose answers it gave our request id back. ``steady``: those in whose
     streams it kept to one id. ``proofs``: reports of cached tokens that could have been false and
     were not. All are of the present process. ``probed``: what our own probes of it came to.
@@ -32,6 +37,9 @@ class Past:
 
     case: Case = quarantine.NOTHING
     since: float = 0.0
+    health: Health = field(default_factory=Health)
+    on_trial: bool = False
+    load: Load = field(default_factory=Load)
     echoes: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
     proofs: int = 0
@@ -50,6 +58,10 @@ class Member(Protocol):
     name: str
     past: Past
 
+    @property
+    def held(self) -> bool:
+        """Whether it is a canary that is sent nothing yet."""
+
     def serves(self, model: str) -> bool:
         """Whether configuration sends this model here."""
 
@@ -67,7 +79,7 @@ class Standings:
         self.rules = Rules()
         self.changed: Callable[[], None] = nobody_else
         self._clock = clock
-        self._members: Sequence[Member] = ()
+        self.members: Sequence[Member] = ()
         self._pasts: dict[BackendKey, Past] = {}
 
     def past(self, name: str, url: str) -> Past:
@@ -77,7 +89,7 @@ class Standings:
     def configure(self, rules: Rules, members: Sequence[Member]) -> None:
         """From now on these rules, and shares of these backends."""
         self.rules = rules
-        self._members = members
+        self.members = members
 
     def of(self, member: Member) -> Standing:
         """Where it stands now."""
@@ -91,7 +103,7 @@ class Standings:
 
     def release(self, name: str, by: str) -> Member | None:
         """End a quarantine or suspicion; None where no backend has the name."""
-        member = next((one for one in self._members if one.name == name), None)
+        member = next((one for one in self.members if one.name == name), None)
         if member is not None:
             self._set(member, quarantine.release(member.past.case, self._clock(), by))
         return member
@@ -146,17 +158,21 @@ class Standings:
     def _peers(self) -> dict[BackendKey, Mapping[str, set[str]]]:
         """The backends of each model that each one serves."""
         keys = self._keys()
-        return {keys[id(one.past)]: self._peers_of(one) for one in self._members}
+        return {keys[id(one.past)]: self.peers(one) for one in self.members}
 
     def _keys(self) -> dict[int, BackendKey]:
         return {id(past): key for key, past in self._pasts.items()}
 
-    def _peers_of(self, member: Member) -> Mapping[str, set[str]]:
-        """Of one that tells no models, all there are."""
+    def quarantined(self) -> set[str]:
+        """The backends that may not be used at all."""
+        return {one.name for one in self.members if self.of(one).state is State.QUARANTINED}
+
+    def peers(self, member: Member) -> Mapping[str, set[str]]:
+        """The backends of each model it serves; of one that tells no models, all there are."""
         told = [model for model in member.models() if member.serves(model)]
         if not told:
-            return {"*": {one.name for one in self._members} | {member.name}}
+            return {"*": {one.name for one in self.members} | {member.name}}
         return {
-            model: {one.name for one in self._members if one.serves(model)} | {member.name}
+            model: {one.name for one in self.members if one.serves(model)} | {member.name}
             for model in told
         }

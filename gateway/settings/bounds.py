@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gateway.settings.fields import Duration, Positive, Size
+from gateway.settings.fields import Duration, DurationOrZero, Positive, Size
 from gateway.settings.section import Section
 
 
@@ -20,6 +20,11 @@ class Timeouts(Section):
     connect: Duration = Field(default=5.0, description="For a connection to the engine.")
     first_byte: Duration = Field(
         default=1800.0, description="For the engine's first byte, long prefill included."
+    )
+    first_byte_per_1k_tokens: DurationOrZero = Field(
+        default=0.0,
+        description="What each 1,000 tokens of the prompt add to `first_byte`, so that one that "
+        "hangs is told from one that prefills.",
     )
     idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
     body: Duration = Field(default=60.0, description="For the client to send its whole body.")

@@ -12,6 +12,7 @@ from gateway.settings.models import Backend, Calibration, Limits, Settings
 from gateway.settings.observing import Telemetry
 from gateway.settings.probing import Probe
 from gateway.settings.queue import Queue
+from gateway.settings.routing import Routing
 from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
 from gateway.settings.units import duration_text, size_text
 
@@ -43,6 +44,11 @@ _FOUND: Final = {
     "block": "withheld",
     "quarantine": "withheld, and held against the backend",
 }
+_TOGETHER: Final = {
+    "prompt": "prompts that begin alike",
+    "user": "requests of one user",
+    "header": "requests with one {header}",
+}
 _STORE_FAILS: Final = {"refuse": "refused with 503", "allow": "ADMITTED without quotas"}
 _OCCASIONS: Final = {
     "start": "when it is first seen",
@@ -63,6 +69,8 @@ def explain(settings: Settings) -> str:
         lines += _indented(f"Backend {backend.name} ({backend.url}):", _backend(backend))
     for tenant in settings.tenants:
         lines += _indented(f"Tenant {tenant.id}:", _tenant(tenant, settings.policy_of(tenant)))
+    if len(settings.backends) > 1:
+        lines += _indented("Among a model's backends:", _routing(settings.routing))
     lines += _indented("Every answer:", _checks(settings))
     lines += _indented("Bounds:", _bounds(settings))
     lines += _indented("What is told:", _told(settings))
@@ -137,6 +145,25 @@ def _queue(queue: Queue) -> Iterator[str]:
         f"{queue.max_waiting} requests may wait, "
         + (f"{own} of one tenant, " if own else "")
         + f"{duration_text(queue.max_wait)} each, else 429"
+    )
+
+
+def _routing(routing: Routing) -> Iterator[str]:
+    if routing.policy == "affinity":
+        belongs = _TOGETHER[routing.session].format(header=routing.session_header)
+        key = "shared" if routing.secret else "of this process alone"
+        yield f"{belongs} go to one while it has under {routing.load_factor:g} times the mean work"
+        yield f"the key of that choice is {key}"
+    else:
+        yield "the one with the least outstanding prompt tokens is chosen"
+    ejection = routing.ejection
+    if not ejection.consecutive_failures:
+        yield "one that fails is NEVER left out"
+        return
+    yield (
+        f"one that fails {ejection.consecutive_failures} times in a row is left out for "
+        f"{duration_text(ejection.base_time)} and longer each time, "
+        f"{duration_text(ejection.max_time)} at most"
     )
 
 
@@ -286,12 +313,18 @@ def _store(limits: Limits) -> str:
     )
 
 
+def _more_for_long(seconds: float) -> str:
+    return f" and {duration_text(seconds)} more for each 1,000 prompt tokens" if seconds else ""
+
+
 def _bounds(settings: Settings) -> Iterator[str]:
     waits = settings.timeouts
     yield f"request bodies up to {size_text(settings.body.max_bytes)}, else 413"
     yield (
         f"waits: connect {duration_text(waits.connect)}, "
-        f"first byte {duration_text(waits.first_byte)}, idle {duration_text(waits.idle)}, "
+        f"first byte {duration_text(waits.first_byte)}"
+        + _more_for_long(waits.first_byte_per_1k_tokens)
+        + f", idle {duration_text(waits.idle)}, "
         f"client's body {duration_text(waits.body)}"
     )
     yield (

@@ -25,6 +25,7 @@ from gateway.settings import store, units
 from gateway.settings.sources import NoSecrets, SecretSource, resolve
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HEADER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _VISIBLE_ASCII = re.compile(r"[!-~]+", re.ASCII)
 _EMPTY_KEY = sha256(b"").hexdigest()
@@ -72,6 +73,15 @@ def _name(value: str) -> str:
             "must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
         )
     return value
+
+
+def _header_name(value: str) -> str:
+    name = value.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("must be a header's name: letters, digits and '-'")
+    if name in {"authorization", "x-api-key"}:
+        raise ValueError("must not be a header that holds a key")
+    return name
 
 
 def _model_pattern(value: str) -> str:
@@ -176,6 +186,7 @@ Address = Annotated[
     Kind("HOST:PORT"),
 ]
 Url = Annotated[str, BeforeValidator(units.base_url), Kind("URL")]
+HeaderName = Annotated[str, AfterValidator(_header_name), Kind("header name")]
 Name = Annotated[str, AfterValidator(_name), Kind("name")]
 ModelPattern = Annotated[str, AfterValidator(_model_pattern), Kind("model pattern")]
 Instant = Annotated[

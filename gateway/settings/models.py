@@ -51,6 +51,7 @@ from gateway.settings.notices import notices
 from gateway.settings.observing import Logging, Telemetry
 from gateway.settings.probing import Gate, Probe
 from gateway.settings.queue import Queue
+from gateway.settings.routing import Routing
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
 from gateway.settings.tenants import Policy, Tenant
@@ -368,15 +369,14 @@ class Settings(Section):
         description="What tenants may use, by name. `default`, where not written, sets no limit.",
     )
     limits: Limits = Field(default=Limits(), description="Where quotas are counted.")
+    routing: Routing = Field(default=Routing(), description="Choosing among backends.")
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
     connections: Connections = Field(
         default=Connections(), description="How many connections clients may have."
     )
-    drain: DurationOrZero = Field(
-        default=30.0, description="How long open answers may go on after SIGTERM."
-    )
+    drain: DurationOrZero = Field(default=30.0, description="What open answers get after SIGTERM.")
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
     logging: Logging = Field(default=Logging(), description="The log on standard error.")
     telemetry: Telemetry | None = Field(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.settings.models import Settings
 
 INACTIVE: Mapping[str, str] = MappingProxyType({})
+WITHOUT_AFFINITY = ("load_factor", "session", "session_header", "secret")
 INACTIVE_IN_MEMORY: Mapping[str, str] = MappingProxyType(
     {
         "limits.when_store_fails": "the memory store cannot fail",
@@ -38,6 +39,10 @@ def notices(settings: Settings) -> Iterator[str]:
     for name in settings.policies:
         if name not in followed:
             yield f"policies.{name} is not active: no tenant is under it"
+    if settings.routing.policy != "affinity":
+        for name in WITHOUT_AFFINITY:
+            if _written(settings, ["routing", name]):
+                yield f"routing.{name} is not active: routing.policy is not affinity"
     telemetry = settings.telemetry
     if telemetry is not None and not telemetry.sample and not telemetry.trust_traceparent:
         yield "telemetry is not active: its sample is 0, and no client's traceparent is trusted"

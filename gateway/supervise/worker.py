@@ -90,6 +90,7 @@ async def _work(
     app = App(
         access_log=lines,
         secret=handover.secret,
+        shared=folder,
         probes=handover.probes,
         routes=[
             web.put(CONFIG, lambda request: _take(app, index, request)),

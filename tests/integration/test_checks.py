@@ -129,9 +129,9 @@ async def test_counting_endpoints_answer_over_the_limit_too_and_never_reach_the_
     assert engine.received == []
 
 
-async def raw_post(app, body, path="/v1/chat/completions"):
+async def raw_post(app, body, path="/v1/chat/completions", **headers):
     async with aiohttp.ClientSession() as http:
-        async with http.post(app.data_url + path, json=body) as reply:
+        async with http.post(app.data_url + path, json=body, headers=headers) as reply:
             return reply.status, await reply.read(), reply.headers
 
 

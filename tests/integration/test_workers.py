@@ -20,10 +20,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.raw_engine import chunk, delta, head
+from gateway.engines import detect
 from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.faulty import SWAPPED
 from valkey_server import free_port, server
 
+# What a round asks of an engine like this one.
+QUESTIONS = {*detect.router_probes(), *detect.by_name("sglang").probes}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 # Row 71 asks for 50 repeats, which take minutes: by hand, POOLGATE_DRAINS=50.
 DRAINS = int(os.environ.get("POOLGATE_DRAINS", "2"))
@@ -255,6 +258,42 @@ async def test_rows_73_and_78_a_killed_worker_takes_nobody_with_it(engine, store
         assert len(records) == 120 + len(whole)
 
 
+async def test_row_60_one_worker_asks_and_another_when_it_is_killed(engine, store, tmp_path):
+    limit = {"limit": {"refresh": "200ms", "stale_after": "5s"}, "calibration": {"every": "0s"}}
+
+    async def askers(served):
+        return [
+            process["pid"]
+            for process in await served.processes()
+            if process["state"] == "up" and process["status"]["backends"][0]["asks_it"]
+        ]
+
+    async with serving(tmp_path, settings(engine, store, 3, backend=limit)) as served:
+        [leader] = await askers(served)
+        before = engine.probes
+        await asyncio.sleep(1)
+        rounds = (engine.probes - before) / len(QUESTIONS)
+        assert rounds <= 6.5  # three would make fifteen
+        assert "poolgate_probers 1.0" in (await served.get("/metrics"))[1].decode()
+
+        os.kill(leader, signal.SIGKILL)
+        engine.limit, engine.generation = 500, 1  # nobody goes on with the limit of before
+        async with asyncio.timeout(5):
+            while True:
+                known = [
+                    process["status"]["backends"][0]["limit"].get("max_prompt_tokens")
+                    for process in await served.processes()
+                    if process["state"] == "up" and process["pid"] != leader
+                ]
+                if len(known) >= 2 and set(known) == {499}:
+                    break
+                await asyncio.sleep(0.05)
+        await served.until_serving(restarts=1)
+        [successor] = await askers(served)
+        assert successor != leader
+        assert await served.post() == 200
+
+
 def labels(outcome):
     named = {"backend": "a", "dialect": "openai_chat", "outcome": outcome, "tenant": "default"}
     return sorted(named.items())
@@ -272,7 +311,8 @@ async def private_sockets(served):
     ]
     (folder,) = {os.path.dirname(path) for (path,) in paths}
     assert os.stat(folder).st_mode & 0o777 == 0o700
-    assert len(os.listdir(folder)) == len(paths)  # none is left of those that ended
+    left = [name for name in os.listdir(folder) if name.endswith(".sock")]
+    assert len(left) == len(paths)  # none is left of those that ended
     return [path for (path,) in paths]
 
 

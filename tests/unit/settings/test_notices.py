@@ -93,6 +93,15 @@ def test_only_known_settings_are_listed() -> None:
     assert set(EVERY) <= {entry.path for entry in entries(Settings)}
 
 
+def test_settings_of_affinity_do_nothing_under_another_policy() -> None:
+    routing = {"load_factor": 1.5, "session": "user"}
+    for policy, told in (("least_tokens", 2), ("affinity", 0)):
+        written = {"backends": BACKENDS, "routing": {**routing, "policy": policy}}
+        notices = parse(written, NoSecrets()).notices
+        assert len(notices) == told
+        assert all(line.startswith("routing.") for line in notices)
+
+
 SHARED_SECRET = {"secret": "a-secret-of-sixteen"}
 MEMORY = {"store": "memory"}
 

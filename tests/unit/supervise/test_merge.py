@@ -132,6 +132,23 @@ def test_statuses_sum_what_is_in_flight():
     assert [(b["name"], b["in_flight"], b["limit"]) for b in told["backends"]] == [("a", 5, 1017)]
 
 
+def test_statuses_sum_outstanding_work_and_tell_the_worst_ejection():
+    each = [status(1), status(2), status(3)]
+    states = ("in_service", "ejected", "half_open")
+    for number, (one, state) in enumerate(zip(each, states, strict=True)):
+        one["backends"][0] |= {
+            "load": {"prefilling": 10**number, "decoding": number},
+            "ejection": {"state": state, "reason": "connect"},
+            "asks_it": state == "half_open",
+        }
+    for some, worst in ((each, "ejected"), ([each[0], each[2]], "half_open")):
+        [backend] = merge.status(some)["backends"]
+        assert backend["ejection"]["state"] == worst
+        assert backend["asks_it"]
+    assert merge.status(each)["backends"][0]["load"] == {"prefilling": 111, "decoding": 3}
+    assert not merge.status(each[:2])["backends"][0]["asks_it"]
+
+
 def test_statuses_sum_what_waits_in_queues():
     """While a reload goes from worker to worker, some may have none."""
     statuses = [status(1), status(1), status(0)]
