@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import aiohttp
 
 from gateway.core import tenants
+from gateway.edge import tls
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
 from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
+    integrity_secret,
     media_rules,
     model_to_ask,
     sentinel_desk,
@@ -35,12 +40,18 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.probing import Prober
 from gateway.edge.queueing import Queue
 from gateway.edge.recollection import Recollections
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
+from gateway.edge.replicas.fingerprints import Outbox, SharedFingerprints
+from gateway.edge.replicas.incidents import SharedIncidents
+from gateway.edge.replicas.line import Group, Line
+from gateway.edge.replicas.rounds import Part, Replicas, Sharing
+from gateway.edge.replicas.standings import SharedStandings
 from gateway.edge.standing import Standings
 from gateway.edge.tasks import Tasks
 from gateway.edge.upstream import Deadlines, Upstream
+from gateway.edge.watching import Watch, Watching
 from gateway.edge.webhook import Webhook
-from gateway.settings import Settings
+from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
 from gateway.tokens.counters import EngineCounters
@@ -67,6 +78,8 @@ class Lasting:
     standings: Standings
     actions: Actions
     recollections: Recollections
+    outbox: Outbox
+    probes: bool = True  # whether this process is the one that probes, of those that serve together
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +92,27 @@ class Generation:
     probing: aiohttp.ClientSession
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
+    watches: tuple[Watch, ...]
+    watching: Tasks
     webhook: Webhook | None
     fingerprints: Fingerprints | None
+    tracing: Tracing | None
+    secret: bytes = field(repr=False)
+    replicas: Replicas | None = None
 
     @property
     def busy(self) -> bool:
         """Whether requests still run under it, or are still being settled."""
         return self.runtime.users.count > 0
 
+    def watch(self) -> None:
+        """Begin to probe backends and to hold them against the gate: once it is in force."""
+        for number, watch in enumerate(self.watches):
+            self.watching.spawn(watch.run(), f"watch {number}")
+
     async def close(self) -> None:
         """Stop asking, hang up."""
+        await self.watching.cancel()
         await self.discovering.cancel()
         await self.probing.close()
         await self.upstream.close()
@@ -108,6 +132,7 @@ class Builder:
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
         lasting, before = self._lasting, self._before
+        await _load_what_it_needs(settings)
         counting = settings.counting
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
@@ -115,7 +140,10 @@ class Builder:
         counters = await load_counters(settings, lasting.tokenizers)
         timeouts = settings.timeouts
         upstream = Upstream(Deadlines(timeouts.connect, timeouts.first_byte, timeouts.idle))
-        probing = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        probing = aiohttp.ClientSession(  # each prober has a deadline of its own
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
+        contexts = tls.to_engines(settings)
         backends = tuple(
             self._backend(
                 entry,
@@ -123,13 +151,14 @@ class Builder:
                 threads,
                 cache,
                 probing,
+                contexts.get(entry.name),
                 alone=settings.workers == 1,
             )
             for entry in settings.backends
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
         fingerprints = await fingerprinting(
-            settings.integrity,
+            settings,
             lasting.secret,
             before.fingerprints if before else None,
             threads,
@@ -146,10 +175,10 @@ class Builder:
             checks=check_policy(settings.integrity),
             actions=lasting.actions,
             recollections=lasting.recollections,
-            prefix_secret=lasting.secret,
             sentinels=sentinels,
             fingerprints=fingerprints,
         )
+        tracing = self._tracing(settings)
         runtime = Runtime(
             backends,
             tenants.directory(settings),
@@ -159,6 +188,7 @@ class Builder:
             settings.body.max_bytes,
             timeouts.body,
             sentinels,
+            tracing,
         )
         discovering = Tasks()
         for backend in backends:
@@ -167,9 +197,59 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
-        return Generation(
-            settings, runtime, upstream, probing, executors, discovering, webhook, fingerprints
+        secret = integrity_secret(settings.integrity, lasting.secret)
+        watching = Watching(
+            lasting.standings,
+            lasting.actions,
+            lasting.metrics,
+            lasting.clock,
+            PROBE_DEADLINE,
+            lasting.probes,
         )
+        watches = tuple(
+            watch
+            for entry, backend in zip(settings.backends, backends, strict=True)
+            for watch in watching.of(
+                entry,
+                backend,
+                counters.get(entry.name),
+                partial(Prober, probing, backend.wiring.api_key, tls=backend.wiring.tls),
+            )
+        )
+        return Generation(
+            settings,
+            runtime,
+            upstream,
+            probing,
+            executors,
+            discovering,
+            watches,
+            Tasks(),
+            webhook,
+            fingerprints,
+            tracing,
+            secret,
+            self._replicas(settings, secret),
+        )
+
+    def _replicas(self, settings: Settings, secret: bytes) -> Replicas | None:
+        """The one of now where a reload leaves it as it is. It is not started here."""
+        if not settings.shared_store.shared:
+            return None
+        sharing = Sharing(settings.shared_store, secret, settings.integrity.shared.every)
+        before = self._before.replicas if self._before else None
+        if before is not None and before.sharing == sharing:
+            return before
+        lasting, incidents = self._lasting, self._lasting.recorder.incidents
+
+        def parts(line: Line, group: Group) -> tuple[Part, ...]:
+            return (
+                SharedStandings(line, group, lasting.standings),
+                SharedIncidents(line, group, incidents),
+                SharedFingerprints(line, group, lasting.outbox, lasting.metrics),
+            )
+
+        return Replicas(sharing, incidents.replica, parts, lasting.metrics, lasting.clock)
 
     def _limiting(self, settings: Settings) -> Limiting:
         """The one of now where a reload leaves it as it is: what it counted stays counted."""
@@ -180,6 +260,17 @@ class Builder:
             settings.limits, self._lasting.metrics, self._lasting.tasks, self._lasting.clock
         )
 
+    def _tracing(self, settings: Settings) -> Tracing | None:
+        """That of now where a reload leaves it as it is."""
+        if settings.telemetry is None:
+            return None
+        before = self._before
+        if before is not None and before.settings.telemetry == settings.telemetry:
+            return before.tracing
+        from gateway.edge.otel import OpenTelemetry  # noqa: PLC0415 - an extra
+
+        return OpenTelemetry(settings.telemetry, self._lasting.metrics, self._lasting.clock)
+
     def _backend(
         self,
         entry: written.Backend,
@@ -187,11 +278,12 @@ class Builder:
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
+        context: ssl.SSLContext | None,
         *,
         alone: bool,
     ) -> Backend:
         api_key = entry.api_key.get_secret_value() if entry.api_key else None
-        prober = Prober(probing, api_key, PROBE_DEADLINE)
+        prober = Prober(probing, api_key, PROBE_DEADLINE, context)
         discovery = Discovery(
             entry.name,
             entry.url,
@@ -222,7 +314,7 @@ class Builder:
         if entry.media is not None:
             measurer = MediaMeasurer(measurer, media_rules(entry.media), threads)
         return Backend(
-            wiring(entry, api_key, self._lasting.secret, alone=alone),
+            wiring(entry, api_key, self._lasting.secret, alone=alone, tls=context),
             discovery,
             measurer,
             self._lasting.clock,
@@ -241,6 +333,19 @@ class Builder:
                 if (old.name, old.url, old.queue) == (entry.name, entry.url, entry.queue):
                     return backend.queue
         return Queue(entry.name, entry.queue, self._lasting.metrics, self._lasting.clock)
+
+
+async def _load_what_it_needs(settings: Settings) -> None:
+    """On a thread: half a second. Raises ``SettingsError`` for what is missing."""
+    if settings.telemetry is None:
+        return
+    try:
+        await asyncio.to_thread(import_module, "gateway.edge.otel")
+    except ImportError:
+        missing = "needs OpenTelemetry's SDK and exporter: install poolgate[otel]"
+        raise SettingsError([Problem("telemetry", missing)]) from None
+    if settings.telemetry.tls is not None:
+        tls.to_server(settings.telemetry.tls, "telemetry.tls")
 
 
 def _webhook(webhook: written_integrity.Webhook | None, metrics: Metrics) -> Webhook | None:

@@ -14,6 +14,8 @@ class Kind(Enum):
     """A class of refusal: HTTP status and the machine-readable code in the body."""
 
     MALFORMED = (400, "invalid_request")
+    BAD_FRAMING = (400, "malformed_http")
+    SLOW_BODY = (400, "request_body_timeout")
     PROMPT_TOO_LONG = (400, "context_length_exceeded")
     NOT_COUNTABLE = (400, "prompt_not_countable")
     EXCEEDS_ALLOWANCE = (400, "request_exceeds_allowance")
@@ -23,11 +25,13 @@ class Kind(Enum):
     MODEL_NOT_FOUND = (404, "model_not_found")
     BODY_TOO_LARGE = (413, "request_too_large")
     UNSUPPORTED_ENCODING = (415, "unsupported_content_encoding")
+    HEADERS_TOO_LARGE = (431, "headers_too_large")
     RATE_LIMITED = (429, "rate_limit_exceeded")
     BACKEND_BUSY = (429, "backend_busy")
     INTERNAL = (500, "internal_error")
     UPSTREAM_BROKE = (502, "upstream_error")
     WITHHELD = (502, "response_withheld")
+    TOO_MANY_CONNECTIONS = (503, "too_many_connections")
     LIMIT_UNKNOWN = (503, "limit_unknown")
     COUNT_UNAVAILABLE = (503, "count_unavailable")
     ENGINE_UNSAFE = (503, "engine_unsafe")

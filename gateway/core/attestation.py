@@ -18,41 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gateway.core.prefixes import DIGEST, reach
 from gateway.types import ChatPrompt, CheckResult, ParsedRequest, Usage, Verdict
 
 CHECK = "cached_tokens"
-STEP = 256  # characters of one text to a hash
 SLACK = 16  # tokens
 SLACK_EACH = 2  # tokens more for each text
 TELLING = 1024  # bytes of unseen text by which a report that counts too much would show
 PROOFS = 16  # reports that could have been false and were not, before one is called a leak
 
-DIGEST = 16  # bytes: four probes of 32 bits
-
-_BITS = 2**25  # of a generation: 4 MiB, at 16 bits a hash for 2 million, 512 MB of text
+_PROBE = 4  # bytes: a digest is four probes of 32 bits
+_BITS = 2**25  # of a generation: 4 MiB, at 16 bits a digest for 2 million, 512 MB of text or more
 _PER_GENERATION = _BITS // 16
 _SLICE = 1024  # digests at a time: well under a millisecond, so that no thread holds up another
 
 Bits = npt.NDArray[np.uint8]
-
-
-def chain(key: bytes, tenant: str, text: str) -> bytes:
-    """The keyed digests of a tenant's text, one a full step, each over all of the text up to it.
-
-    Work for a thread where the text is long: about 5 ms a megabyte.
-    """
-    digest = blake2b(tenant.encode(), key=key, digest_size=DIGEST)
-    digests = []
-    for start in range(0, len(text) - STEP + 1, STEP):
-        digest.update(text[start : start + STEP].encode("utf-8", "surrogatepass"))
-        digests.append(digest.digest())
-    return b"".join(digests)
 
 
 class PromptMemory:
@@ -66,11 +51,11 @@ class PromptMemory:
         self._held = 0
 
     def take(self, chains: Sequence[bytes]) -> list[int]:
-        """How many of each chain's first digests were there before; all are from now on.
+        """How many of each text's first digests were there before; all are from now on.
 
-        Work for a thread where chains are long: about 5 ms a megabyte of text.
+        ``chains``: of each text what ``prefixes.chain`` gives. About 0.2 us a digest.
         """
-        digests = np.frombuffer(b"".join(chains), ">u4").reshape(-1, DIGEST // 4)
+        digests = np.frombuffer(b"".join(chains), ">u4").reshape(-1, DIGEST // _PROBE)
         slices = (digests[at : at + _SLICE] for at in range(0, len(digests), _SLICE))
         seen = b"".join([self._take(each) for each in slices])  # a byte a digest
         known, begin = [], 0
@@ -101,10 +86,14 @@ def _all_set(bits: Bits, byte: npt.NDArray[np.integer[Any]], bit: Bits) -> npt.N
     return np.asarray((bits[byte] & bit != 0).all(axis=1))
 
 
-def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
-    """What of each text is new for certain: a part of the step after the known ones may not be."""
+def unseen(texts: Sequence[bytes], known_steps: Sequence[int]) -> tuple[str, ...]:
+    """What of each text, in UTF-8, is new for certain: the step after the known may not be.
+
+    A character that is cut there is left out.
+    """
     rests = (
-        text[(known + 1) * STEP :].strip() for text, known in zip(texts, known_steps, strict=True)
+        text[reach(known) :].decode("utf-8", "ignore").strip()
+        for text, known in zip(texts, known_steps, strict=True)
     )
     return tuple(rest for rest in rests if rest)
 

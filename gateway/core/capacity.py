@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from gateway.types import Role, WorkerFacts
 
@@ -160,6 +161,18 @@ def incarnations(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
         for name, seen in sorted(snapshot.workers.items())
         for fact in seen.facts
     )
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Which engine it is, processes and capacity, as a short hash; empty while none has told.
+
+    Two moments with one digest met the same processes with the same pools and contexts.
+    """
+    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
+    if not facts:
+        return ""
+    sizes = sorted((fact.pool_tokens or 0, fact.context_tokens or 0) for fact in facts)
+    return sha256(repr((incarnations(snapshot), sizes)).encode()).hexdigest()[:16]
 
 
 def good_until(snapshot: Snapshot, rules: Rules) -> float:

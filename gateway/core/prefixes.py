@@ -1,52 +1,99 @@
-"""What of a prompt could be in the prefix cache: keyed chain hashes of a tenant's prompts.
+"""What of a text was sent before: chained digests of its beginnings, one a step.
 
-Each prompt leaves one hash for every ``STEP`` bytes of its text, each hash covering all the text
-before it, so the longest known chain is the longest common prefix with any earlier prompt of that
-tenant, to the step. Keys make the hashes useless outside this process (no text is kept).
+Each digest covers all of the text before it, so the longest known chain is the longest common
+beginning with any earlier text, to the step. Steps grow with their place in the text: they are
+``STEP`` bytes at first and never more than 1/32 of what lies before them, so a text of 4 MB has
+some 330.
+
+XXH3 is fast, and no cryptographic hash. That is enough here: digests stay in this process, are
+compared with nothing but each other, and whatever two texts a tenant makes collide, with the seed
+unknown, only makes its own text look as if it had been sent before.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import islice
 
-STEP = 1024  # bytes of prompt text, about 256 tokens
+from xxhash import xxh3_128
+
+STEP = 256  # bytes of text in the first steps
+DIGEST = 16  # bytes
+_PER_LENGTH = 64  # a step is doubled where this many would lead to its place
 
 
-def chain(text: bytes, key: bytes) -> tuple[bytes, ...]:
-    """The chain hashes of a prompt, one a full step: 16 bytes each, about 1 GB/s."""
-    digest = blake2b(key=key, digest_size=16)
-    hashes = []
-    for start in range(0, len(text) - STEP + 1, STEP):
-        digest.update(text[start : start + STEP])
-        hashes.append(digest.copy().digest())
-    return tuple(hashes)
+def _every_end() -> Iterator[int]:
+    at, step = 0, STEP
+    while True:
+        at += step
+        yield at
+        if at >= _PER_LENGTH * step:
+            step *= 2
+
+
+_ENDS = tuple(islice(_every_end(), 1024))  # where steps end; the last at 16 GiB
+
+
+def seed(secret: bytes, tenant: str) -> int:
+    """The tenant's own seed, 64 bits: no tenant's text looks like what another one sent."""
+    return int.from_bytes(blake2b(tenant.encode(), key=secret, digest_size=8).digest())
+
+
+def chain(text: bytes, seed: int) -> bytes:
+    """The digests of a text, one a full step: 16 bytes each. About 5 GB/s."""
+    digest = xxh3_128(seed=seed)
+    view = memoryview(text)
+    found = []
+    begin = 0
+    for end in _ends(len(text)):
+        digest.update(view[begin:end])
+        found.append(digest.digest())
+        begin = end
+    return b"".join(found)
+
+
+def reach(known_steps: int) -> int:
+    """An upper bound on the bytes that a text shares with an earlier one.
+
+    ``known_steps``: how many of its digests are known. The step after them may be shared in part.
+    """
+    return _ENDS[known_steps]
+
+
+def _ends(size: int) -> tuple[int, ...]:
+    return _ENDS[: bisect_right(_ENDS, size)]
 
 
 class PrefixMemory:
-    """Chain hashes lately seen on one backend, least recently used out first.
+    """Digests lately seen on one backend, least recently used out first.
 
-    ``capacity`` is in steps; one costs about 150 bytes. The tenant belongs into the key of the
-    hashes, so tenants do not see each other's prefixes here.
+    ``capacity`` is in steps; one costs about 150 bytes.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
-    def known_bytes(self, hashes: tuple[bytes, ...]) -> int:
+    def known_bytes(self, chained: bytes) -> int:
         """An upper bound on the bytes of this prompt's start that an earlier one shares."""
         steps = 0
-        for digest in hashes:
+        for digest in _split(chained):
             if digest not in self._known:
                 break
             steps += 1
-        return (steps + 1) * STEP
+        return reach(steps)
 
-    def remember(self, hashes: tuple[bytes, ...]) -> None:
+    def remember(self, chained: bytes) -> None:
         """Add a prompt that was sent to the backend."""
-        for digest in hashes:
+        for digest in _split(chained):
             self._known[digest] = None
             self._known.move_to_end(digest)
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
+
+
+def _split(chained: bytes) -> Iterator[bytes]:
+    return (chained[at : at + DIGEST] for at in range(0, len(chained), DIGEST))

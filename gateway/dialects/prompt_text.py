@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gateway.types import OpaquePrompt, ParsedRequest, TokenIdPrompt
 
 # Members that hold the prompt, in the order engines render them.
 PROMPT_MEMBERS = ("tools", "system", "instructions", "messages", "input", "prompt", "text")
+
+_WITH_IDS = ("input", "prompt")  # members that may be token ids
 
 # Reasons for which a prompt is, wholly or in part, not in the request's text.
 _ELSEWHERE = frozenset({"server_history", "input_ids", "input_embeds", "prompt_embeds"})
@@ -55,13 +59,23 @@ def all_text(body: Mapping[str, Any]) -> Iterator[str]:
     yield from (said.text for said in _said(others, schema=True))
 
 
+def prompt_bytes(body: Mapping[str, Any]) -> bytes:
+    """The prompt's texts one after another, or its token ids: a longer prompt begins as this does.
+
+    What engines do not render is left out, for clients change it from turn to turn (marks for
+    caches, ids), and so is how the texts were divided: prompts that differ may have the same bytes.
+    """
+    texts = b"".join(said.text.encode("utf-8", "surrogatepass") for said in prompt_text(body))
+    return texts or msgspec.json.encode([body.get(member) for member in _WITH_IDS])
+
+
 def _said(root: Any, *, schema: bool) -> Iterator[Said]:
     left: list[tuple[Any, bool]] = [(root, False)]
     while left:
         value, by_model = left.pop()
         if isinstance(value, str):
             yield Said(value, by_model)
-        elif isinstance(value, list):
+        elif isinstance(value, list) and not (value and isinstance(value[0], int)):  # token ids
             left += [(item, by_model) for item in reversed(value)]
         elif isinstance(value, dict):
             by_model = by_model or _is_by_model(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,18 +10,21 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
-from gateway.core import calibration
+from gateway.core import calibration, troubles
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
+from gateway.core.gate import Level
 from gateway.core.quarantine import State
+from gateway.edge import page
 from gateway.edge.backends import Backend
 from gateway.edge.handler import Handler
 from gateway.edge.incidents import KEPT
-from gateway.edge.metrics import STANDING, Metrics
+from gateway.edge.metrics import STANDING, Metrics, verdicts
 from gateway.edge.record import Recorder
 from gateway.edge.standing import Standings
 from gateway.edge.usage import live_use
 
 JSON = "application/json"
+WAITING_CANARY = 3  # of poolgate_backend_standing
 FILTERS = frozenset({"kind", "backend", "tenant", "since"})
 CALIBRATED = MappingProxyType({calibration.State.EXACT: 1, calibration.State.DIFFERS: -1})
 
@@ -36,21 +39,24 @@ class Admin:
         metrics: Metrics,
         clock: Callable[[], float],
         standings: Standings,
+        shared: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
         self._handler = handler
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._standings = standings
+        self._shared = shared  # how what gateways share stands; None where they share nothing
         self._started = clock()
 
     def application(self) -> web.Application:
         """Its routes."""
-        app = web.Application()
+        app = page.application()
         app.router.add_get("/healthz", self.healthz)
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/status", self.status)
+        app.router.add_get("/overview", self.overview)
         app.router.add_get("/incidents", self.incidents)
         app.router.add_post("/backends/{name}/release", self.release)
         return app
@@ -98,8 +104,30 @@ class Admin:
             "tenants": await live_use(
                 runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
             ),
-            "incidents": len(self._recorder.incidents),
+            "incidents": self._recorder.incidents.own,
+            "shared": self._shared(),
         }
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
+    async def overview(self, _request: web.Request) -> web.Response:
+        """What the page at ``/`` shows: of ``/status`` what asks no store, and what passed lately.
+
+        Beside it ``/incidents``. Cheap enough to be asked every other second.
+        """
+        runtime, live = self._handler.runtime, self._recorder.live
+        live.keep_only(backend.name for backend in runtime.backends)
+        uptime = self._clock() - self._started
+        body = {
+            "version": __version__,
+            "uptime_s": round(uptime, 1),
+            "draining": self._handler.draining,
+            "in_flight": self._handler.in_flight,
+            "backends": [self._backend(one) | self._checked(one) for one in runtime.backends],
+            "limits": runtime.limiting.description(),
+            "traffic": live.traffic(runtime.limiting.leases.running(), uptime),
+            "checks": verdicts(self._metrics.checks.collect()),
+        }
+        body["verdict"] = troubles.verdict(body)
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
     async def incidents(self, request: web.Request) -> web.Response:
@@ -121,6 +149,9 @@ class Admin:
         name = request.match_info["name"]
         if self._standings.release(name, "operator") is None:
             return _error(404, "no backend has that name")
+        for backend in self._handler.runtime.backends:
+            if backend.name == name:
+                backend.vouch()
         return web.json_response({"backend": name, "standing": str(State.SERVING)})
 
     def _backend(self, backend: Backend) -> dict[str, Any]:
@@ -131,17 +162,34 @@ class Admin:
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
             "limit": _limit(backend),
-            "standing": _standing(backend, self._clock()),
+            "standing": _standing(backend, self._standings.now()),
             "in_flight": backend.in_flight,
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
+            "gate": _gate(backend),
+            "probe": backend.probing() if backend.probing else None,
             "workers": [
                 _worker(name, seen, self._clock())
                 for name, seen in discovery.snapshot.workers.items()
             ],
             "contradictions": contradictions(discovery.snapshot),
             "prefill_ceiling_tokens_per_s": backend.prefill.ceiling(),
+        }
+
+    def _checked(self, backend: Backend) -> dict[str, Any]:
+        """What of a backend the page shows and ``/status`` does not."""
+        model = backend.prefill
+        return {
+            "suspect_floor": backend.floor,
+            "unknown_limit_allowed": backend.wiring.outcomes.allow_unknown_limit,
+            "first_token": {
+                "ceiling_tokens_per_s": model.ceiling(),
+                "judged_from_tokens": model.min_tokens,
+                "learnt_from": len(model.recent),
+                "enough": model.enough,
+                "answers": self._recorder.live.first_tokens(backend.name),
+            },
         }
 
     def _set_gauges(self, backend: Backend) -> None:
@@ -152,12 +200,17 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
-        metrics.standing.labels(name).set(STANDING[backend.standing.state])
+        standing = WAITING_CANARY if backend.held else STANDING[backend.standing.state]
+        metrics.standing.labels(name).set(standing)
+        for finding in backend.gate().findings if backend.gate else ():
+            metrics.gate_findings.labels(name, finding.check, finding.level).inc()
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
             metrics.calibration_differences.labels(name).set(len(found.differences))
-        seen = backend.discovery.snapshot.workers.values()
+        snapshot = backend.discovery.snapshot
+        metrics.contradictions.labels(name).set(len(contradictions(snapshot)))
+        seen = snapshot.workers.values()
         ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
         for word in seen:
@@ -181,7 +234,7 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
     return {
         "state": str(standing.state),
         "reason": standing.reason,
-        "for_s": round(now - standing.since, 1) if standing.reason else None,
+        "for_s": round(now - standing.since, 1) if standing.since else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
     }
@@ -221,6 +274,20 @@ def _limit(backend: Backend) -> dict[str, Any]:
 
 def _calibration(backend: Backend) -> dict[str, Any] | None:
     return backend.calibrator.description() if backend.calibrator is not None else None
+
+
+def _gate(backend: Backend) -> dict[str, Any] | None:
+    """The gate's verdict on the backend as it runs, and what it did not pass."""
+    if backend.gate is None or not (report := backend.gate()).findings:
+        return None
+    return {
+        "verdict": report.exit.name.lower(),
+        "context": report.context,
+        "headroom": report.headroom,
+        "findings": [
+            msgspec.to_builtins(one) for one in report.findings if one.level is not Level.PASS
+        ],
+    }
 
 
 def _worker(name: str, seen: Seen, now: float) -> dict[str, Any]:

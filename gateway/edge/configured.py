@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import hmac
-from datetime import UTC, datetime
+import ssl
 from functools import lru_cache
 
 from gateway.core import capacity, media, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.probe import detection
+from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.clock import wall_clock
+from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
+from gateway.edge.gate_watch import GateOrders
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
+from gateway.edge.probe_task import ProbeOrders
 from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
+from gateway.settings.probing import Gate, Probe
 from gateway.types import Action
 
 
 def wiring(
-    entry: written.Backend, api_key: str | None, process_secret: bytes, *, alone: bool
+    entry: written.Backend,
+    api_key: str | None,
+    process_secret: bytes,
+    *,
+    alone: bool,
+    tls: ssl.SSLContext | None = None,
 ) -> Wiring:
     """A backend as the request path needs it. ``alone``: no other process has the secret."""
     limit = entry.limit
@@ -46,6 +58,8 @@ def wiring(
         salt=salt if entry.cache_salt == "per_tenant" else None,
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
+        probes=probe_schedule(entry.probe) if entry.probe else None,
+        tls=tls,
     )
 
 
@@ -57,6 +71,41 @@ def calibration_policy(calibration: written.Calibration) -> Policy:
         calibration.margin,
         calibration.learn_offset,
     )
+
+
+def probe_schedule(entry: Probe) -> Schedule:
+    """When a backend is probed, and when that ends its quarantine."""
+    release = entry.release
+    return Schedule(
+        when=tuple(Occasion(word) for word in entry.when),
+        every=entry.every,
+        retry=entry.retry,
+        at_load=entry.at_load,
+        quick=entry.plan == "quick",
+        canary=entry.canary,
+        release=Release(release.after, release.bound, detection(release.detection))
+        if release
+        else None,
+    )
+
+
+def probe_orders(entry: written.Backend, probe: Probe) -> ProbeOrders:
+    """How a backend is probed."""
+    return ProbeOrders(
+        probe_schedule(probe),
+        probe.model or model_to_ask(entry),
+        named=probe.model is not None,
+        rounds=probe.rounds,
+        idle=probe.idle,
+        action=Action(probe.action),
+        cancels=entry.on_disconnect == "cancel",
+    )
+
+
+def gate_orders(entry: Gate) -> GateOrders:
+    """What a running backend is held against."""
+    action = None if entry.action == "show" else Action(entry.action)
+    return GateOrders(entry.context, entry.headroom, action)
 
 
 def media_rules(entry: Media) -> media.Rules:
@@ -87,6 +136,12 @@ def check_policy(integrity: written.Integrity) -> CheckPolicy:
     )
 
 
+def integrity_secret(integrity: written.Integrity, process_secret: bytes) -> bytes:
+    """What keys what gateways must agree on. ``process_secret`` where no secret is written."""
+    secret = integrity.secret
+    return secret.get_secret_value().encode() if secret is not None else process_secret
+
+
 def sentinel_desk(
     settings: written.Settings,
     process_secret: bytes,
@@ -110,18 +165,21 @@ def sentinel_desk(
         SentinelPolicy(action, check.place != "off", check.scan, check.constrained),
         threads,
         metrics,
-        _wall_clock,
+        wall_clock,
     )
-
-
-def _wall_clock() -> float:
-    """Seconds since 1970, on which processes agree that know nothing of each other."""
-    return datetime.now(UTC).timestamp()
 
 
 def _action(word: str) -> Action | None:
     """Of the latency check ``hold`` is what the others call ``block``."""
     return None if word == "off" else Action.BLOCK if word == "hold" else Action(word)
+
+
+def connection_rules(settings: written.Settings) -> ConnectionRules:
+    """How many connections there may be, and how long one may keep us waiting."""
+    caps, waits = settings.connections, settings.timeouts
+    return ConnectionRules(
+        caps.total, caps.per_address, waits.headers, waits.write_idle, waits.keep_alive
+    )
 
 
 def quarantine_rules(entry: Quarantine) -> quarantine.Rules:

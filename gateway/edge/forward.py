@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -25,8 +24,9 @@ from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
-from gateway.edge.shadow import Later, Shadow, prefix_of
+from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
+from gateway.edge.trace import HEADERS
 from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
@@ -76,7 +76,6 @@ class Forwarder:
         checks: CheckPolicy,
         actions: Actions,
         recollections: Recollections,
-        prefix_secret: bytes,
         sentinels: SentinelDesk | None = None,
         fingerprints: Fingerprints | None = None,
     ) -> None:
@@ -88,7 +87,6 @@ class Forwarder:
         self._checks = checks
         self._actions = actions
         self._recollections = recollections
-        self._prefix_secret = prefix_secret
         self._sentinels = sentinels
         self._fingerprints = fingerprints
 
@@ -131,8 +129,8 @@ class Forwarder:
         finally:
             later.cancel()
             backend.in_flight -= 1
-            if shadow.unseen is not None:
-                shadow.unseen.begin()  # it may be in the engine's cache, however this ended
+            if shadow.past is not None:
+                shadow.past.begin()  # it may be in the engine's cache, however this ended
             if other is None:
                 await self._conclude(exchange, inspection)
 
@@ -144,20 +142,36 @@ class Forwarder:
     def _shadow(self, call: Call, watch: Watch | None) -> Shadow:
         """What the checks will need and admission did not."""
         backend, length, tenant = call.backend, call.exchange.length, call.tenant.id
-        unseen = self._recollection(call)
-        if not isinstance(length, Counted | Bounded):
-            return Shadow(unseen=unseen, watch=watch)
-        spawn = self._tasks.spawn
-        count = new_share = None
+        past = self._recollection(call)
+        count = None
         if isinstance(length, Bounded):
             count = Later(
-                lambda: spawn(backend.measurer.exact(call.parsed, tenant), "shadow count")
+                lambda: self._tasks.spawn(
+                    backend.measurer.exact(call.parsed, tenant), "shadow count"
+                )
             )
-        if self._checks.latency is not None and backend.prefill.teaches(length.total):
-            new_share = Later(lambda: spawn(self._new_share(call), "prefix"))
-        return Shadow(count, new_share, unseen, watch)
+        return Shadow(count, past, watch)
 
     def _recollection(self, call: Call) -> Recollection | None:
+        """For the checks of latency and of cached tokens, where either can be made."""
+        backend, length = call.backend, call.exchange.length
+        past = None
+        if self._checks.latency is not None and isinstance(length, Counted | Bounded):
+            past = backend.prefixes if backend.prefill.teaches(length.total) else None
+        texts = self._texts(call)
+        if past is None and texts is None:
+            return None
+        return Recollection(
+            self._recollections,
+            call.parsed,
+            call.tenant.id,
+            texts=texts,
+            past=past,
+            threads=self._threads,
+            spawn=self._tasks.spawn,
+        )
+
+    def _texts(self, call: Call) -> tuple[str, ...] | None:
         """For the check of cached tokens: only where no one else can have the tenant's salt."""
         own_salt = salted(call.backend, call.tenant, call.parsed)
         if not (own_salt and call.backend.wiring.salt_is_ours):
@@ -165,18 +179,7 @@ class Forwarder:
         texts = attestation.texts_of(call.parsed)
         if texts is None:
             self._recollections.raw.add(call.tenant.id)
-            return None
-        return Recollection(
-            self._recollections, call.tenant.id, texts, self._threads, self._tasks.spawn
-        )
-
-    async def _new_share(self, call: Call) -> float:
-        """The share of the prompt's bytes that no earlier prompt of the tenant began with."""
-        key = hmac.digest(self._prefix_secret, call.tenant.id.encode(), "sha256")
-        prefix = await self._threads.on_thread(lambda: prefix_of(call.parsed, key))
-        known = call.backend.prefixes.known_bytes(prefix.hashes)
-        call.backend.prefixes.remember(prefix.hashes)
-        return max(0.0, 1 - known / max(1, prefix.size))
+        return texts
 
     async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
         async with await self._open(call) as answer:
@@ -184,13 +187,10 @@ class Forwarder:
             try:
                 if passage.streams:
                     return await relay.pass_stream(passage)
-                response = await relay.pass_whole(passage)
-                if response.status >= 400:
-                    _refused_by_engine(call.backend, response)
-                return response
+                return await relay.pass_whole(passage)
             except (asyncio.CancelledError, relay.ClientGone):
                 if call.backend.wiring.drain_on_disconnect:
-                    reading = _read_on(call.exchange, answer.detach(), passage.reader)
+                    reading = _read_on(call, answer.detach(), passage.reader)
                     call.exchange.reading_on = self._tasks.spawn(reading, "drain")
                 raise
             except Rejection as refusal:
@@ -232,9 +232,16 @@ class Forwarder:
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
-        exchange.forwarded_at = self._clock()
+        if exchange.trace is not None:
+            for name in HEADERS:
+                headers.popall(name, None)
+            headers.update(exchange.trace.headers())
+        exchange.forwarded_at, exchange.upstream = self._clock(), backend.wiring.url
         opening = self._upstream.open(
-            url, headers, call.body(with_id=self._checks.binding is not None)
+            url,
+            headers,
+            call.body(with_id=self._checks.binding is not None),
+            backend.wiring.tls,
         )
         try:
             if not backend.wiring.drain_on_disconnect:
@@ -252,7 +259,7 @@ class Forwarder:
     async def _drain(self, opening: asyncio.Task[UpstreamAnswer], call: Call) -> None:
         with contextlib.suppress(Rejection):
             answer = await opening
-            await _read_on(call.exchange, answer, _reader(call, answer))
+            await _read_on(call, answer, _reader(call, answer))
 
     async def _conclude(self, exchange: Exchange, inspection: Inspection) -> None:
         """Judge what is left; a count still being made does not keep the client waiting."""
@@ -271,12 +278,13 @@ class Forwarder:
             self._recorder.write(exchange)
 
 
-async def _read_on(exchange: Exchange, answer: UpstreamAnswer, reader: AnswerReader) -> None:
+async def _read_on(call: Call, answer: UpstreamAnswer, reader: AnswerReader) -> None:
     """Read what nobody waits for any more, for the engine's sake and for what it showed."""
     try:
         await relay.read_out(answer, reader)
     finally:
-        exchange.observation = reader.result()
+        call.exchange.observation = reader.result()
+        call.backend.refused(answer.status, reader.failure)
 
 
 def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
@@ -286,19 +294,6 @@ def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
         content_type=answer.content_type,
         content_encoding=answer.content_encoding,
     )
-
-
-def _refused_by_engine(backend: Backend, response: web.Response) -> None:
-    """The engine refused what we admitted: learn the limit it states, if it is for length."""
-    engine = backend.discovery.engine
-    body = response.body if isinstance(response.body, bytes) else b""
-    stated = engine.stated_limit(response.status, body) if engine is not None else None
-    if stated is None:
-        return
-    if stated.max_prompt_tokens is not None:
-        backend.discovery.learned_limit(stated.max_prompt_tokens)
-    else:
-        backend.discovery.ask_soon()
 
 
 def salted(backend: Backend, tenant: Tenant, parsed: ParsedRequest) -> wire.Edits:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -18,21 +18,24 @@ from gateway.core.quarantine import State
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes
 from gateway.dialects.base import Dialect
-from gateway.edge import models, relay
+from gateway.edge import framing, models, relay
 from gateway.edge.backends import Backend, choose, quarantined
 from gateway.edge.bodies import read_body
 from gateway.edge.counting import Threads
-from gateway.edge.exchange import Exchange, Users
+from gateway.edge.exchange import Asked, Exchange, Stage, Users
 from gateway.edge.forward import Call, Elsewhere, Forwarder
 from gateway.edge.limiting import Limiting
+from gateway.edge.logs import place
 from gateway.edge.queueing import queued
-from gateway.edge.record import Recorder
+from gateway.edge.record import Recorder, Tracing
 from gateway.edge.sentinels import MOST_TOKENS, SentinelDesk
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest, Unverifiable
 
 log = logging.getLogger(__name__)
-LARGE_BODY = 1024 * 1024  # bytes
+LARGE_BODY = 512 * 1024  # bytes; of the worst shape, that is tens of milliseconds
+# After these nothing that follows on the connection can be trusted to be a request.
+LAST_ONE = frozenset({Kind.BAD_FRAMING, Kind.HEADERS_TOO_LARGE, Kind.SLOW_BODY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Runtime:
     max_body_bytes: int
     body_deadline: float
     sentinels: SentinelDesk | None = None
+    tracing: Tracing | None = None
     users: Users = field(default_factory=Users)
 
 
@@ -59,17 +63,20 @@ class Handler:
         self.in_flight = 0
         self._recorder = recorder
         self._clock = clock
+        self._ids = _request_ids()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """One exchange: the line, the rescue, the record."""
         path, _, query = request.raw_path.partition("?")
-        users = self.runtime.users
-        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), path, query, users)
+        users, tracing = self.runtime.users, self.runtime.tracing
+        exchange = Exchange(next(self._ids), self._clock(), path, query, users)
+        exchange.method = request.method
+        if tracing is not None:
+            exchange.trace, exchange.secure = tracing.begin(request.headers), request.secure
         self.in_flight += 1
         users.begin()
-        if self.draining and request.protocol is not None:
-            request.protocol.close()  # after this answer: a kept-alive client must move on
         try:
+            framing.require_one_reading(request)
             return await self._serve(request, exchange)
         except Rejection as refusal:
             return _refuse(exchange, request.method, refusal)
@@ -79,16 +86,26 @@ class Handler:
         except Exception as error:
             # A bug. Its message may quote a prompt, so only type and place are told.
             log.error(  # noqa: TRY400
-                "request %s failed: %s", exchange.request_id, _where(error)
+                "request %s failed: %s", exchange.request_id, place(error)
             )
             broken = Rejection(Kind.INTERNAL, "The gateway failed to serve this request.")
             return _refuse(exchange, request.method, broken)
         finally:
+            exchange.ended = self._clock()
             self.in_flight -= 1
             users.end()
+            if self.draining or framing.ends_connection(request):
+                request.protocol.close()  # after this answer; sooner, and no body would be read
             if not exchange.settled_elsewhere:
                 # Once this step of the loop is over: the answer goes out first.
                 asyncio.get_running_loop().call_soon(self._recorder.write, exchange)
+
+    def refuse_unparsed(self, refusal: Rejection) -> web.StreamResponse:
+        """The answer to what is no request that could be parsed; recorded like any other."""
+        exchange = Exchange(f"req_{secrets.token_hex(16)}", self._clock(), "")
+        response = _refuse(exchange, "", refusal)
+        self._recorder.write(exchange)
+        return response
 
     async def _serve(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """The straight line. Each step raises ``Rejection`` where it ends the request."""
@@ -102,11 +119,12 @@ class Handler:
             return _json(exchange, 200, models.listing(runtime.backends, tenant))
         exchange.dialect = dialect.name
         raw = await read_body(request, runtime.max_body_bytes, runtime.body_deadline)
+        exchange.stages.append(Stage("read", exchange.started, self._clock()))
         parsed = await _parse(runtime, dialect, exchange.path, raw)
-        exchange.stream = parsed.stream
+        exchange.stream, exchange.asked = parsed.stream, _asked(dialect, parsed)
         isolated = isolation.isolation_edits(parsed.body)
         backend = _backend_for(runtime, tenant, parsed.model)
-        exchange.backend = backend.name
+        exchange.backend, exchange.engine = backend.name, backend.engine
         exchange.doubt = backend.doubt(parsed.prompt)
         marked = await _marked(runtime, dialect, tenant, parsed)
         if parsed.counts_only:
@@ -189,7 +207,8 @@ async def _elsewhere(backends: Sequence[Backend], call: Call) -> Call | None:
     trial = replace(call.exchange, length=None)
     try:
         backend = choose(others, call.parsed.model)
-        trial.backend, trial.doubt = backend.name, backend.doubt(call.parsed.prompt)
+        trial.backend, trial.engine = backend.name, backend.engine
+        trial.doubt = backend.doubt(call.parsed.prompt)
         await _admit(backend, call.tenant, call.parsed, trial)
     except Rejection:
         return None
@@ -204,6 +223,16 @@ async def _parse(runtime: Runtime, dialect: Dialect, path: str, raw: bytes) -> P
     return await runtime.threads.on_thread(lambda: dialect.parse(path, raw))
 
 
+def _asked(dialect: Dialect, parsed: ParsedRequest) -> Asked:
+    return Asked(
+        parsed.model,
+        "count_tokens" if parsed.counts_only else dialect.operation,
+        len(parsed.raw),
+        parsed.choices,
+        parsed.max_output_tokens,
+    )
+
+
 def _backend_for(runtime: Runtime, tenant: Tenant, model: str) -> Backend:
     if not allowed(tenant, model):
         raise Rejection(Kind.MODEL_NOT_ALLOWED, "This key may not use that model.", param="model")
@@ -214,6 +243,8 @@ async def _admit(
     backend: Backend, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange
 ) -> None:
     """Length against limit, as both are now. Measures anew only where that settles nothing."""
+    if backend.traits.folds_names:
+        isolation.require_exact_names(parsed.body)
     limit = effective_limit(
         backend.capacity_for(parsed.model),
         tenant.policy.max_prompt_tokens,
@@ -222,7 +253,11 @@ async def _admit(
     exchange.limit = limit.tokens if limit else None
     length = exchange.length
     if not isinstance(length, Counted | Bounded) or not settles(length, limit):
-        length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        began = backend.clock()
+        try:
+            length = await backend.measurer.measure(parsed, exchange.limit, tenant.id)
+        finally:
+            exchange.stages.append(Stage("count", began, backend.clock()))
         exchange.length = length
     decide(length, limit, backend.wiring.outcomes)
     standing = backend.standing.state
@@ -240,11 +275,26 @@ def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response
     dialect = routes.match(method, exchange.path) or routes.DEFAULT
     answer = dialect.error(refusal)
     response = _json(exchange, answer.status, answer.body)
+    if refusal.kind in LAST_ONE:
+        response.force_close()
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(refusal.retry_after)
     if refusal.kind is Kind.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def bare_refusal(refusal: Rejection) -> bytes:
+    """A refusal as bytes, for a connection on which no request is read."""
+    answer = routes.DEFAULT.error(refusal)
+    lines = (
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        *([f"Retry-After: {refusal.retry_after}"] if refusal.retry_after else []),
+        "Connection: close",
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body
 
 
 def _json(exchange: Exchange, status: int, body: bytes) -> web.Response:
@@ -257,8 +307,9 @@ def _json(exchange: Exchange, status: int, body: bytes) -> web.Response:
     )
 
 
-def _where(error: Exception) -> str:
-    """An exception's type and place."""
-    frames = traceback.extract_tb(error.__traceback__)[-4:]
-    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"
+def _request_ids() -> Iterator[str]:
+    """Random ids of 128 bits. Drawn by the hundred: each call to the system lets a thread in."""
+    while True:
+        drawn = secrets.token_hex(16 * 256)
+        for at in range(0, len(drawn), 32):
+            yield f"req_{drawn[at : at + 32]}"

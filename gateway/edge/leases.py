@@ -64,6 +64,10 @@ class Leases:
         """Requests of a tenant that this process serves now."""
         return self._in_flight.get(tenant, 0)
 
+    def running(self) -> dict[str, int]:
+        """Requests that this process serves now, of each tenant that has any."""
+        return {tenant: number for tenant, number in self._in_flight.items() if number}
+
     def recency(self) -> dict[str, int]:
         """Tenants that ever called, each with a number that is higher the later it did."""
         return {tenant: place for place, tenant in enumerate(self._in_flight)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,9 +24,14 @@ class Prober:
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, api_key: str | None, deadline: float
+        self,
+        session: aiohttp.ClientSession,
+        api_key: str | None,
+        deadline: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._session = session
+        self._tls = tls
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._deadline = deadline
 
@@ -49,6 +55,7 @@ class Prober:
                     data=data,
                     headers=headers,
                     allow_redirects=False,
+                    ssl=self._tls or True,
                 ) as response,
             ):
                 body = await _bounded(response)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gateway.core.fairness import Bounds, FairQueue, Pace, Reason, State, Ticket
 from gateway.core.tenants import Tenant
-from gateway.edge.exchange import Exchange
+from gateway.edge.exchange import Exchange, Stage
 from gateway.edge.metrics import Metrics
 from gateway.errors import Kind, Rejection
 from gateway.settings import queue as written
@@ -173,7 +173,9 @@ async def _turn(backend: Queued, queue: Queue, ticket: Ticket, exchange: Exchang
         await queue.turn(ticket)
     finally:
         backend.waiting -= 1
-        exchange.queued = loop.time() - began
+        ended = loop.time()
+        exchange.queued = ended - began
+        exchange.stages.append(Stage("queue", began, ended))
 
 
 def _tokens(exchange: Exchange, bounds: Bounds) -> int:

@@ -1,7 +1,7 @@
-"""What of a prompt its tenant never sent before, looked up when the request is sent.
+"""What of a prompt its tenant sent before, looked up when the request is sent.
 
 Not before: a request that is never sent leaves nothing in a cache. Not after: the next one may
-already share its pages. One memory serves all backends, since some share their caches.
+already share its pages.
 """
 
 from __future__ import annotations
@@ -10,71 +10,127 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
-from gateway.core import attestation
-from gateway.edge.counting import Threads
+from gateway.core import attestation, prefixes
+from gateway.core.prefixes import PrefixMemory
+from gateway.dialects.prompt_text import prompt_bytes
+from gateway.edge.counting import Threads, quickly_rendered
+from gateway.types import ParsedRequest
 
-Found = tuple[str, ...]
-Spawn = Callable[[Coroutine[Any, Any, Found], str], asyncio.Task[Found]]
+Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``unseen``: texts nobody can have cached for this tenant; None where that cannot be told.
+
+    ``new_share``: of the prompt's bytes, those that no earlier prompt of the tenant began with.
+    """
+
+    unseen: Texts | None = None
+    new_share: float = 1.0
+
+
+Spawn = Callable[[Coroutine[Any, Any, Known], str], asyncio.Task[Known]]
 
 
 class Recollections:
-    """The memory of what was sent in this process's life, and the lookups that are under way."""
+    """The memory of what was sent in this process's life, and the lookups that are under way.
+
+    One for all backends, since some share their caches.
+    """
 
     def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
-        self._memory = attestation.PromptMemory()
+        self._secret = secrets.token_bytes(32)
+        self.memory = attestation.PromptMemory()
         self.running: Counter[str] = Counter()  # by tenant
         self.raw: set[str] = set()  # tenants of plain prompts, which may hold what chats render
 
-    def take(self, tenant: str, texts: Found) -> Found:
-        """What of these texts is new; known from now on. Work for a thread where they are long."""
-        chains = [attestation.chain(self._key, tenant, text) for text in texts]
-        return attestation.unseen(texts, self._memory.take(chains))
+    def seed(self, tenant: str) -> int:
+        """What this tenant's digests begin with."""
+        return prefixes.seed(self._secret, tenant)
 
 
 class Recollection:
-    """One prompt's lookup. ``begin`` when the request is sent."""
+    """One prompt's lookup. ``begin`` when the request is sent.
+
+    ``texts`` are looked up for the check of cached tokens, ``past``, of the backend, for the
+    check of latency; either may be None.
+    """
 
     def __init__(
-        self, memory: Recollections, tenant: str, texts: Found, threads: Threads, spawn: Spawn
+        self,
+        recollections: Recollections,
+        request: ParsedRequest,
+        tenant: str,
+        *,
+        texts: Texts | None,
+        past: PrefixMemory | None,
+        threads: Threads,
+        spawn: Spawn,
     ) -> None:
-        self._memory = memory
+        self._all = recollections
+        self._request = request
         self._tenant = tenant
         self._texts = texts
+        self._past = past
         self._threads = threads
         self._spawn = spawn
         self._begun = False
         self._blurred = False  # a longer prompt of the same tenant was not in the memory yet
-        self._found: Found = ()
-        self._task: asyncio.Task[Found] | None = None
+        self._known = Known()
+        self._task: asyncio.Task[Known] | None = None
+
+    @property
+    def attests(self) -> bool:
+        """Whether texts are looked up."""
+        return self._texts is not None
 
     def begin(self) -> None:
-        """Look it up, unless that was begun: short texts in place, so in the order of sending."""
+        """Look it up, unless that was begun: most in place, so in the order of sending."""
         if self._begun:
             return
         self._begun = True
-        self._blurred = self._memory.running[self._tenant] > 0
-        if sum(map(len, self._texts)) <= self._threads.inline_bytes:
-            self._found = self._take()
+        self._blurred = self._all.running[self._tenant] > 0
+        if quickly_rendered(self._request):  # hashing is quicker still
+            self._known = self._concluded(*self._look_up())
         else:
-            self._memory.running[self._tenant] += 1
+            self._all.running[self._tenant] += 1
             self._task = self._spawn(self._on_thread(), "recollection")
 
-    async def result(self) -> Found | None:
-        """The texts nobody could have cached for this tenant; None where that cannot be told."""
+    async def result(self) -> Known:
+        """What is known of it."""
         self.begin()
         if self._task is not None:
-            self._found = await self._task
-        blurred = self._blurred or self._tenant in self._memory.raw
-        return None if blurred else self._found
+            self._known = await self._task
+        return self._known
 
-    def _take(self) -> Found:
-        return self._memory.take(self._tenant, self._texts)
-
-    async def _on_thread(self) -> Found:
+    async def _on_thread(self) -> Known:
         try:
-            return await self._threads.on_thread(self._take)
+            return self._concluded(*await self._threads.on_thread(self._look_up))
         finally:
-            self._memory.running[self._tenant] -= 1
+            self._all.running[self._tenant] -= 1
+
+    def _look_up(self) -> tuple[Texts | None, bytes, int]:
+        """What of the texts is new, known from now on; the whole prompt's digests and its size."""
+        seed = self._all.seed(self._tenant)
+        unseen = None
+        if self._texts is not None:
+            texts = [text.encode("utf-8", "surrogatepass") for text in self._texts]
+            chains = [prefixes.chain(text, seed) for text in texts]
+            unseen = attestation.unseen(texts, self._all.memory.take(chains))
+        if self._past is None:
+            return unseen, b"", 0
+        whole = prompt_bytes(self._request.body)
+        return unseen, prefixes.chain(whole, seed), len(whole)
+
+    def _concluded(self, unseen: Texts | None, whole: bytes, size: int) -> Known:
+        if self._blurred or self._tenant in self._all.raw:
+            unseen = None
+        if self._past is None:
+            return Known(unseen)
+        known = self._past.known_bytes(whole)
+        self._past.remember(whole)
+        return Known(unseen, max(0.0, 1 - known / max(1, size)))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Iterator, Sequence
 from socket import socket
 from typing import TypeAlias
 
 from aiohttp import web
 
+from gateway.edge.connections import Connections, Server
 from gateway.edge.handler import Handler
 from gateway.edge.sharing import SharedSite
 from gateway.edge.tasks import Tasks
+from gateway.edge.tls import Fronts
 from gateway.settings import HostPort
 
 log = logging.getLogger(__name__)
@@ -26,19 +29,19 @@ Place: TypeAlias = HostPort | Sequence[socket]  # an address to bind, or sockets
 class Servers:
     """Data and admin plane of one process."""
 
-    def __init__(self, handler: Handler, admin: web.Application, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        connections: Connections,
+        admin: web.Application,
+        tasks: Tasks,
+        fronts: Fronts,
+    ) -> None:
         self._handler = handler
+        self._connections = connections
+        self._fronts = fronts
         self._tasks = tasks
-        # The low-level server: no router, no middleware, so no second opinion on paths.
-        # Cancelling the handler is how a client's leaving reaches the engine. Nothing is
-        # decompressed: bodies that would need it are refused.
-        server = web.Server(
-            handler,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=_protocol_log(),
-        )
+        server = Server(handler, connections, access_log=None, logger=_protocol_log())
         self._data = web.ServerRunner(server, shutdown_timeout=CUT_OFF)
         self._admin = web.AppRunner(admin, access_log=None, shutdown_timeout=CUT_OFF)
         self.data_port = 0
@@ -48,18 +51,24 @@ class Servers:
         """Listen at both. Raises ``OSError`` where an address is taken."""
         await self._admin.setup()
         await self._data.setup()
-        for runner, place in ((self._admin, admin), (self._data, data)):
-            for site in self._sites(runner, place):
+        for runner, place, context in (
+            (self._admin, admin, self._fronts.admin),
+            (self._data, data, self._fronts.data),
+        ):
+            for site in self._sites(runner, place, context):
                 await site.start()
+        self._connections.begin()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
 
-    def _sites(self, runner: web.BaseRunner, place: Place) -> Iterator[web.BaseSite]:
+    def _sites(
+        self, runner: web.BaseRunner, place: Place, context: ssl.SSLContext | None
+    ) -> Iterator[web.BaseSite]:
         if isinstance(place, HostPort):
-            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG)
+            yield web.TCPSite(runner, place.host, place.port, backlog=BACKLOG, ssl_context=context)
         else:
             for shared in place:
-                yield SharedSite(runner, shared, BACKLOG, self._tasks)
+                yield SharedSite(runner, shared, BACKLOG, self._tasks, context)
 
     async def drain(self, seconds: float) -> bool:
         """Not ready at once, no new connections; wait for what runs. True: all of it ended."""
@@ -77,12 +86,13 @@ class Servers:
 
     async def stop(self) -> None:
         """Close what is left."""
+        self._connections.stop()
         await self._data.cleanup()
         await self._admin.cleanup()
 
 
 def _protocol_log() -> logging.Logger:
-    """aiohttp's complaints about malformed requests, without what they quote of the request."""
+    """What aiohttp says of connections that broke, without what it quotes of requests."""
     protocol = logging.getLogger("poolgate.protocol")
     protocol.addFilter(_only_what)
     return protocol
@@ -90,7 +100,7 @@ def _protocol_log() -> logging.Logger:
 
 def _only_what(record: logging.LogRecord) -> bool:
     error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-    record.msg, record.args = "request refused by the HTTP parser: %s", (error or "protocol error",)
+    record.msg, record.args = "a client's connection broke: %s", (error or "protocol error",)
     record.exc_info = record.exc_text = None
     record.levelno, record.levelname = logging.INFO, "INFO"
     return True

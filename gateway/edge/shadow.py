@@ -10,22 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
-from gateway.core import prefixes
-from gateway.dialects.prompt_text import PROMPT_MEMBERS
 from gateway.edge.recollection import Recollection
-from gateway.types import ParsedRequest, PromptLength
+from gateway.types import PromptLength
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """A prompt's chain hashes, and the bytes they were taken over."""
-
-    hashes: tuple[bytes, ...]
-    size: int
 
 
 class Later(Generic[T]):
@@ -62,28 +50,16 @@ class Beginning(Protocol):
 class Shadow:
     """What is still to be known of a prompt.
 
-    ``count`` is exact, where a bound admitted the prompt; ``new_share``, where TTFT is judged, is
-    the share of it that no earlier prompt of the tenant began with; ``unseen``, where cached
-    tokens are judged, the text its tenant never sent before; ``watch`` remembers it.
+    ``count`` is exact, where a bound admitted the prompt; ``past``, where TTFT or cached tokens
+    are judged, is what its tenant sent before; ``watch`` remembers it.
     """
 
     count: Later[PromptLength] | None = None
-    new_share: Later[float] | None = None
-    unseen: Recollection | None = None
+    past: Recollection | None = None
     watch: Beginning | None = None
 
     def begin(self) -> None:
         """The request should be with the engine: start what there is to do."""
-        for work in (self.count, self.new_share, self.unseen, self.watch):
+        for work in (self.count, self.past, self.watch):
             if work is not None:
                 work.begin()
-
-
-def prefix_of(request: ParsedRequest, tenant_key: bytes) -> Prefix:
-    """Chain hashes over the prompt-bearing members of the body, in the order engines render them.
-
-    Work for a thread: about 2 ms a megabyte.
-    """
-    body = request.body
-    text = msgspec.json.encode([body[name] for name in PROMPT_MEMBERS if name in body])
-    return Prefix(prefixes.chain(text, tenant_key), len(text))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import ssl
 from socket import socket
 
 from aiohttp import web
@@ -12,6 +14,7 @@ from gateway.edge.tasks import Tasks
 
 log = logging.getLogger(__name__)
 YIELD = 0.001  # seconds after each connection in which others may take the next
+HANDSHAKE = 10.0  # seconds a client has for its part of TLS
 EXHAUSTED = 1.0  # seconds without accepting where the system has no more descriptors to give
 
 
@@ -22,8 +25,15 @@ class SharedSite(web.BaseSite):
     one process of four took 106, and another none.
     """
 
-    def __init__(self, runner: web.BaseRunner, shared: socket, backlog: int, tasks: Tasks) -> None:
-        super().__init__(runner, backlog=backlog)
+    def __init__(
+        self,
+        runner: web.BaseRunner,
+        shared: socket,
+        backlog: int,
+        tasks: Tasks,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(runner, backlog=backlog, ssl_context=context)
         self._shared = shared
         self._listed = backlog
         self._tasks = tasks
@@ -60,7 +70,16 @@ class SharedSite(web.BaseSite):
         connection.setblocking(False)
         server = self._runner.server
         if server is not None:
-            self._tasks.spawn(self._loop.connect_accepted_socket(server, connection), "accept")
+            self._tasks.spawn(self._take(server, connection), "accept")
+
+    async def _take(self, server: web.Server, connection: socket) -> None:
+        with contextlib.suppress(OSError):  # a TLS handshake that failed is the client's affair
+            await self._loop.connect_accepted_socket(
+                server,
+                connection,
+                ssl=self._ssl_context,
+                ssl_handshake_timeout=HANDSHAKE if self._ssl_context else None,
+            )
 
     def _pause(self, seconds: float) -> None:
         self._loop.remove_reader(self._shared)

@@ -1,7 +1,8 @@
 """Where backends stand, and what moves them. The rules are ``gateway.core.quarantine``'s.
 
-State is this process's. ``Standings`` applies pure transitions to one ``Standing`` a backend, in
-one place (``_move``): a store that several gateways share would be read and written there.
+State is this process's, and the request path reads nothing else. Where several gateways share a
+store, ``gateway.edge.replicas`` exchanges it: ``cases`` go out, and what was agreed comes in by
+``adopt``. Times are of the wall clock, on which processes agree.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.core import quarantine
-from gateway.core.quarantine import Clue, Rules, Standing, State
+from gateway.core.probe_schedule import History
+from gateway.core.quarantine import BackendKey, Case, Clue, Rules, Standing
+from gateway.edge.incidents import nobody_else
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +24,21 @@ log = logging.getLogger(__name__)
 class Past:
     """What is known of a backend whatever becomes of its configuration.
 
-    ``echoes``: dialects in whose answers it gave our request id back. ``proofs``: reports of
-    cached tokens that could have been false and were not. Both are of the present process.
+    ``echoes``: dialects in whose answers it gave our request id back. ``steady``: those in whose
+    streams it kept to one id. ``proofs``: reports of cached tokens that could have been false and
+    were not. All are of the present process. ``probed``: what our own probes of it came to.
     """
 
-    standing: Standing = field(default_factory=Standing)
+    case: Case = quarantine.NOTHING
     echoes: set[str] = field(default_factory=set)
+    steady: set[str] = field(default_factory=set)
     proofs: int = 0
+    probed: History = field(default_factory=History)
 
     def forget_process(self) -> None:
         """The engine is another process: what it does is to be learnt anew."""
         self.echoes.clear()
+        self.steady.clear()
         self.proofs = 0
 
 
@@ -49,13 +56,17 @@ class Member(Protocol):
 
 
 class Standings:
-    """The standing of every backend. ``configure`` at each (re)load."""
+    """The standing of every backend. ``configure`` at each (re)load.
+
+    ``clock`` gives seconds since 1970. ``changed`` is called at each change that began here.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.rules = Rules()
+        self.changed: Callable[[], None] = nobody_else
         self._clock = clock
         self._members: Sequence[Member] = ()
-        self._pasts: dict[tuple[str, str], Past] = {}
+        self._pasts: dict[BackendKey, Past] = {}
 
     def past(self, name: str, url: str) -> Past:
         """The backend's past, which a reload does not end."""
@@ -68,38 +79,75 @@ class Standings:
 
     def of(self, member: Member) -> Standing:
         """Where it stands now."""
-        return quarantine.at(member.past.standing, self._clock(), self.rules)
+        return quarantine.standing(member.past.case, self._clock(), self.rules)
 
     def report(self, member: Member, clue: Clue) -> Standing:
         """Hold a clue against it."""
-        room = quarantine.within_share(
-            member.name, self._peers(member), self._out(), self.rules.max_share
-        )
-        standing = quarantine.reported(member.past.standing, clue, self.rules, may_take_out=room)
-        return self._move(member, standing)
+        self._set(member, quarantine.reported(member.past.case, clue))
+        return self.of(member)
 
     def release(self, name: str, by: str) -> Member | None:
         """End a quarantine or suspicion; None where no backend has the name."""
         member = next((one for one in self._members if one.name == name), None)
         if member is not None:
-            self._move(member, quarantine.released(self._clock(), by))
+            self._set(member, quarantine.release(member.past.case, self._clock(), by))
         return member
 
     def now(self) -> float:
         """The time clues are told in."""
         return self._clock()
 
-    def _move(self, member: Member, standing: Standing) -> Standing:
-        if standing.state is not member.past.standing.state:
-            log.warning("backend %s is %s: %s", member.name, standing.state, standing.reason)
-        member.past.standing = standing
-        return standing
+    # --- what other gateways know -------------------------------------------------------------
 
-    def _out(self) -> set[str]:
-        return {one.name for one in self._members if self.of(one).state is State.QUARANTINED}
+    def cases(self) -> dict[BackendKey, Case]:
+        """What is known here of each backend."""
+        return {key: past.case for key, past in self._pasts.items()}
 
-    def _peers(self, member: Member) -> Mapping[str, set[str]]:
-        """The backends of each model it serves; of one that tells no models, all there are."""
+    def agreed(self, shared: Mapping[BackendKey, Case]) -> dict[BackendKey, Case]:
+        """What gateways know together, those out decided: ``gateway.core.quarantine.agreed``."""
+        now, peers = self._clock(), self._peers()
+        cases = quarantine.agreed(shared, self.cases(), peers, now, self.rules)
+        return {key: case for key, case in cases.items() if case != quarantine.NOTHING}
+
+    def adopt(self, shared: Mapping[BackendKey, Case]) -> None:
+        """Take over what was agreed. What was found here meanwhile stays, as far as the cap lets
+        it: who was taken out here and not by agreement comes back where there is no room.
+        """
+        self._take(self.agreed(shared))
+
+    def forget_tenants(self) -> None:
+        """Tenants have other pseudonyms from now on."""
+        self._take({at: quarantine.of_unknown_tenants(one.case) for at, one in self._pasts.items()})
+
+    def _set(self, member: Member, case: Case) -> None:
+        """What was found or decided here: who it takes out, as far as is known here."""
+        key, before, now = self._keys()[id(member.past)], self.cases(), self._clock()
+        after = before | {key: quarantine.pruned(case, now, self.rules)}
+        self._take(quarantine.agreed(before, after, self._peers(), now, self.rules))
+        self.changed()
+
+    def _take(self, cases: Mapping[BackendKey, Case]) -> None:
+        now = self._clock()
+        for key, past in self._pasts.items():
+            case = cases.get(key, quarantine.NOTHING)
+            if past.case == case:
+                continue
+            before = quarantine.standing(past.case, now, self.rules)
+            past.case = case
+            after = quarantine.standing(case, now, self.rules)
+            if after.state is not before.state:
+                log.warning("backend %s is %s: %s", key[0], after.state, after.reason)
+
+    def _peers(self) -> dict[BackendKey, Mapping[str, set[str]]]:
+        """The backends of each model that each one serves."""
+        keys = self._keys()
+        return {keys[id(one.past)]: self._peers_of(one) for one in self._members}
+
+    def _keys(self) -> dict[int, BackendKey]:
+        return {id(past): key for key, past in self._pasts.items()}
+
+    def _peers_of(self, member: Member) -> Mapping[str, set[str]]:
+        """Of one that tells no models, all there are."""
         told = [model for model in member.models() if member.serves(model)]
         if not told:
             return {"*": {one.name for one in self._members} | {member.name}}

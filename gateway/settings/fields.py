@@ -101,6 +101,13 @@ def _header_safe(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _header_value(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value()
+    if not (value.isascii() and value.isprintable()) or value != value.strip():
+        raise ValueError("must be printable ASCII, without spaces around it: it is a header")
+    return secret
+
+
 def _long_enough(secret: SecretStr) -> SecretStr:
     if len(secret.get_secret_value()) < _MIN_SALT_SECRET_CHARS:
         raise ValueError(f"must have at least {_MIN_SALT_SECRET_CHARS} characters")
@@ -179,6 +186,9 @@ Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
 FilePath = Annotated[str, StringConstraints(min_length=1), Kind("path")]
 ApiKey = Annotated[
     SecretStr, AfterValidator(_header_safe), BeforeValidator(_secret), Kind("secret")
+]
+HeaderValue = Annotated[
+    SecretStr, AfterValidator(_header_value), BeforeValidator(_secret), Kind("secret")
 ]
 SaltSecret = Annotated[
     SecretStr, AfterValidator(_long_enough), BeforeValidator(_secret), Kind("secret")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
+from gateway.core import troubles
+from gateway.edge import page
 from gateway.edge.admin import JSON
 from gateway.settings import HostPort
 from gateway.supervise import merge
@@ -31,13 +34,14 @@ class Admin:
 
     def application(self) -> web.Application:
         """Its routes. None takes a PUT: that is how the supervisor itself tells workers."""
-        application = web.Application()
+        application = page.application()
         application.add_routes(
             [
                 web.get("/healthz", self.healthz),
                 web.get("/readyz", self.readyz),
                 web.get("/metrics", self.metrics),
                 web.get("/status", self.status),
+                web.get("/overview", self.overview),
                 web.get("/incidents", self.incidents),
                 web.get("/{page:.*}", self.any_worker),
                 web.post("/{action:.*}", self.every_worker),
@@ -45,10 +49,10 @@ class Admin:
         )
         return application
 
-    async def start(self, address: HostPort) -> None:
+    async def start(self, address: HostPort, context: ssl.SSLContext | None) -> None:
         """Listen. Raises ``OSError`` where the address is taken."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, address.host, address.port).start()
+        await web.TCPSite(self._runner, address.host, address.port, ssl_context=context).start()
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -99,6 +103,19 @@ class Admin:
             "draining": self.draining,
             "processes": [self._process(slot, each.get(slot.index)) for slot in self._slots],
         }
+        return web.Response(body=msgspec.json.encode(body), content_type=JSON)
+
+    async def overview(self, _request: web.Request) -> web.Response:
+        """What the page at ``/`` shows, of all workers; checks are counted of those ended too."""
+        answers = await self._ask_all("GET", "/overview")
+        parts = [_decoded(answer) for answer in answers.values()]
+        body = merge.overview(parts, self._ledger.ended) | {
+            "version": __version__,
+            "uptime_s": round(self._clock() - self._started, 1),
+            "draining": self.draining,
+            "processes": [self._process(slot, None) for slot in self._slots],
+        }
+        body["verdict"] = troubles.verdict(body)
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
     async def incidents(self, request: web.Request) -> web.Response:

@@ -40,6 +40,11 @@ class Ledger:
         self._ended = merge.merged([self._ended, merge.outlasting(merge.read(words.metrics))])
         self._incidents.extend(words.incidents)
 
+    @property
+    def ended(self) -> Sequence[Metric]:
+        """What workers that have ended had counted."""
+        return self._ended
+
     async def remember(self) -> None:
         """Ask each worker now and then, for ever, for what it would take with it if killed."""
         clock = asyncio.get_running_loop().time

@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.core import live
 from gateway.core.quarantine import State
 from gateway.edge import usage
-from gateway.edge.metrics import STANDING
+from gateway.edge.metrics import STANDING, verdicts
 
 Combine = Callable[[float, float], float]
 
@@ -27,6 +28,7 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
         "poolgate_queue_waiting": add,
+        "poolgate_connections": add,
         # Each worker asks the engines itself: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,
@@ -36,8 +38,14 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
+        "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
+        # One worker probes. Each holds the engines against the gate.
+        "poolgate_probe_last_timestamp_seconds": max,
+        "poolgate_probe_clean_answers": max,
+        "poolgate_gate_findings": max,
+        "poolgate_shared_state_up": min,
     }
 )
 _SUMMED = frozenset({"counter", "histogram", "summary"})
@@ -86,14 +94,38 @@ def status(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     told = dict(statuses[0])
     told |= {key: sum(each.get(key, 0) for each in statuses) for key in ("in_flight", "incidents")}
+    told["backends"] = _backends(statuses)
+    told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
+    return told
+
+
+def overview(parts: Sequence[Mapping[str, Any]], ended: Iterable[Metric]) -> dict[str, Any]:
+    """One worker's overview with the sums of all, and with what ``ended`` workers had checked.
+
+    Of first-token times the latest are kept; of learnt ceilings the highest is told, for each
+    worker judges by its own: what is under the lowest floor is under all of them.
+    """
+    checks = live.counts_of_all([verdicts(ended), *(part["checks"] for part in parts)])
+    if not parts:
+        return {"backends": [], "traffic": live.traffic_of_all(()), "checks": checks}
+    return {
+        **parts[0],
+        "in_flight": sum(part["in_flight"] for part in parts),
+        "limits": min((part["limits"] for part in parts), key=lambda limits: bool(limits["up"])),
+        "backends": _backends(parts),
+        "traffic": live.traffic_of_all([part["traffic"] for part in parts]),
+        "checks": checks,
+    }
+
+
+def _backends(statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each backend as the first tells it, with what of it is of all."""
     everywhere: dict[str, list[Mapping[str, Any]]] = {}
     for backend in (backend for each in statuses for backend in each.get("backends", ())):
         everywhere.setdefault(backend["name"], []).append(backend)
-    told["backends"] = [
-        {**backend, **_load(everywhere[backend["name"]])} for backend in told["backends"]
+    return [
+        {**backend, **_load(everywhere[backend["name"]])} for backend in statuses[0]["backends"]
     ]
-    told["tenants"] = usage.merged([each["tenants"] for each in statuses if "tenants" in each])
-    return told
 
 
 def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -104,12 +136,24 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     queues = [queue for backend in backends if (queue := backend.get("queue"))]
     if queues:
         load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}
+    if told := [backend["first_token"] for backend in backends if "first_token" in backend]:
+        ceilings = [one["ceiling_tokens_per_s"] for one in told]
+        load["first_token"] = {
+            **told[0],
+            "ceiling_tokens_per_s": max((one for one in ceilings if one), default=None),
+            "learnt_from": max(one["learnt_from"] for one in told),
+            "answers": live.first_tokens_of_all(one["answers"] for one in told),
+        }
     return load
 
 
 def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The latest incidents of all workers, by their time (ISO 8601, UTC)."""
-    return sorted(incidents, key=lambda incident: str(incident["time"]), reverse=True)[:most]
+    """The latest incidents of all workers, by their time (ISO 8601, UTC); each once.
+
+    Workers that share a store know of each other's.
+    """
+    each = {incident["id"]: incident for incident in incidents}
+    return sorted(each.values(), key=lambda one: str(one["time"]), reverse=True)[:most]
 
 
 def _rule(family: Metric) -> Combine:

@@ -8,7 +8,7 @@ from enum import Enum
 
 from gateway.tokens.anchors import UNCUT, Cutter
 from gateway.tokens.bounds import Savings, tokens_at_most
-from gateway.tokens.recall import Recall
+from gateway.tokens.recall import NeedsPatience, Recall
 
 LONG_PIECE = 131_072  # characters; a longer one without a safe cut can be seconds in one call
 
@@ -19,10 +19,6 @@ class UncountableText(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class NeedsPatience(Exception):
-    """What is left to count has pieces so long that they belong on a thread of their own."""
 
 
 class Growth(Enum):
@@ -147,6 +143,8 @@ class Encoder:
                 return known
             if len(piece) > LONG_PIECE and not means.patient:
                 return None
+            if means.recall:
+                means.recall.afford(len(piece))
             count = self.length(piece)
         except (UnicodeEncodeError, TypeError):  # HF tokenizers raises TypeError
             raise UncountableText("lone_surrogate") from None

@@ -6,13 +6,19 @@ process and the tenant, so that no tenant can learn by timing what another one s
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
+from hashlib import blake2b
 from threading import Lock
+
+from blake3 import blake3
 
 DIGEST_BYTES = 16
 ENTRY_BYTES = 256  # of memory a remembered count takes, measured: digest, number, two links
 SMALLEST_REMEMBERED = 256  # characters
+
+
+class NeedsPatience(Exception):
+    """What is left to count takes longer than was allowed for."""
 
 
 class CountCache:
@@ -32,12 +38,15 @@ class CountCache:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def of_tenant(self, tenant: str) -> Recall | None:
-        """What one count of this tenant's uses; None where nothing is remembered."""
+    def of_tenant(self, tenant: str, fresh: int | None = None) -> Recall | None:
+        """What one count of this tenant's uses; None where nothing is remembered.
+
+        ``fresh`` bounds the characters it may count that are not remembered.
+        """
         if not self._room:
             return None
-        key = hashlib.blake2b(tenant.encode(), key=self._secret, digest_size=32).digest()
-        return Recall(self, key)
+        key = blake2b(tenant.encode(), key=self._secret, digest_size=32).digest()
+        return Recall(self, key, fresh)
 
     def get(self, digest: bytes) -> int | None:
         """The count, which is then the most recently used."""
@@ -58,22 +67,23 @@ class CountCache:
 class Recall:
     """A tenant's remembered counts during one count. For one thread at a time."""
 
-    def __init__(self, cache: CountCache, key: bytes) -> None:
+    def __init__(self, cache: CountCache, key: bytes, fresh: int | None = None) -> None:
         self._cache = cache
         self._key = key
+        self._fresh = fresh
         self.hits = 0
         self.misses = 0
 
     def digest(self, piece: str, tokenizer: bytes) -> bytes | None:
         """What a piece is remembered under, by tokenizer (16 bytes); None where it is too short.
 
+        Keyed BLAKE3: a count must not be taken for that of another text, and it reads 9 GB/s.
+
         Raises ``UnicodeEncodeError`` for a lone surrogate.
         """
         if len(piece) < self._cache.smallest:
             return None
-        return hashlib.blake2b(
-            piece.encode(), key=self._key, person=tokenizer, digest_size=DIGEST_BYTES
-        ).digest()
+        return blake3(piece.encode(), key=self._key).update(tokenizer).digest(DIGEST_BYTES)
 
     def get(self, digest: bytes) -> int | None:
         """The count, if it is remembered."""
@@ -83,6 +93,15 @@ class Recall:
         else:
             self.hits += 1
         return count
+
+    def afford(self, characters: int) -> None:
+        """So many are counted anew. Raises ``NeedsPatience`` where that is too many by now."""
+        if self._fresh is None:
+            return
+        self._fresh -= characters
+        if self._fresh < 0:
+            self.hits = self.misses = 0  # who counts it patiently tells them
+            raise NeedsPatience
 
     def put(self, digest: bytes, count: int) -> None:
         """Remember a count."""

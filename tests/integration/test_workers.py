@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import aiohttp
@@ -20,6 +20,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.raw_engine import chunk, delta, head
+from gateway.simulate import INSTANT, SimulateSettings, running
+from integration.faulty import SWAPPED
 from valkey_server import free_port, server
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -477,3 +479,96 @@ async def test_what_no_worker_can_serve_ends_the_start(engine, store, tmp_path):
         assert status == 2
         assert errors.count("backends[0].tokenizer") == 1
         assert "worker 0 exited with 2 before it served" in errors
+
+
+# --- probes ------------------------------------------------------------------------------------
+
+PROBED = SimulateSettings(context=4096, prefill_pool=1024, decode_pool=4096, timing=INSTANT)
+# A stream lasts until it is closed; the probe's own answers of 256 tokens take a second.
+ENDLESS = replace(PROBED, mean_answer=1e6, timing=replace(INSTANT, inter_token=0.004))
+
+
+def probed(url, store, **probe):
+    backend = {"name": "sim", "url": url, "tokenizer": "poolgate-tiny"}
+    backend |= {"calibration": {"every": "0s"}, "limit": {"refresh": "200ms"}}
+    quick = {"idle": "10ms", "retry": "500ms"}
+    return {
+        "workers": 2,
+        "limits": {"store": store},
+        "backends": [{**backend, "probe": {**quick, **probe}}],
+    }
+
+
+def probe_runs(counters):
+    return {
+        dict(labels)["result"]: value
+        for (name, *labels), value in counters.items()
+        if name == "poolgate_probe_runs_total"
+    }
+
+
+async def test_one_worker_probes_and_all_know_of_it(tmp_path, store):
+    """Ready means that the canary serves at every worker, and one probe was enough."""
+    async with running(PROBED) as engine:
+        async with serving(tmp_path / "a", probed(engine.url, store, canary=True, when=[])) as up:
+            assert probe_runs(await up.counters())["clean"] == 1
+            each = [process["status"]["backends"][0] for process in await up.processes()]
+            assert [backend["probe"] is not None for backend in each] == [True, False]
+            assert [backend["standing"]["state"] for backend in each] == ["serving"] * 2
+            assert {await up.post(max_tokens=4) for _ in range(8)} == {200}
+
+
+async def test_a_probe_waits_for_the_traffic_of_other_workers(tmp_path, store):
+    async with running(ENDLESS) as engine:
+        settings = probed(engine.url, store, when=["serving"], every="300ms")
+        async with serving(tmp_path / "a", settings) as up, asyncio.timeout(60):
+            while True:  # until a stream runs at the worker that does not probe
+                stream = await up.stream()
+                first, second = await up.processes()
+                if (first["status"]["in_flight"], second["status"]["in_flight"]) == (0, 1):
+                    break
+                stream.close()
+            await asyncio.sleep(1)  # it is told, and what ran gives way
+            before = probe_runs(await up.counters())
+            await asyncio.sleep(1.5)
+            assert (await up.processes())[1]["status"]["in_flight"] == 1
+            assert probe_runs(await up.counters()) == before
+            stream.close()
+            while probe_runs(await up.counters())["clean"] == before["clean"]:
+                await asyncio.sleep(0.2)
+
+
+async def test_what_one_worker_finds_all_know_and_it_is_told_once(engine, store, tmp_path):
+    integrity = {
+        "binding": {"action": "quarantine"},
+        "quarantine": {"max_share": 1.0},
+        "shared": {"every": "100ms"},
+    }
+    async with serving(tmp_path, settings(engine, store, 3, integrity=integrity)) as served:
+        engine.script = SWAPPED
+        assert await served.post() == 502
+        async with asyncio.timeout(2):
+            while True:
+                processes = await served.processes()
+                states = [p["status"]["backends"][0]["standing"]["state"] for p in processes]
+                if states == ["quarantined"] * 3:
+                    break
+                await asyncio.sleep(0.02)
+        asked = len(engine.received)
+        assert {await served.post() for _ in range(12)} == {503}
+        assert len(engine.received) == asked
+        told = json.loads((await served.get("/incidents"))[1])
+        assert len(told) == 1
+        assert json.loads((await served.get("/incidents?kind=binding"))[1]) == told
+        status = json.loads((await served.get("/status"))[1])
+        assert status["incidents"] == 1
+        replicas = {p["status"]["shared"]["replica"] for p in processes}
+        assert len(replicas) == 3
+        assert told[0]["replica"] in replicas
+        assert len({p["status"]["shared"]["group"] for p in processes}) == 1
+        engine.script = engine.answer_chat
+        async with served.http.post(served.admin + "/backends/a/release") as answer:
+            assert answer.status == 200
+        assert {await served.post() for _ in range(6)} == {200}
+        await asyncio.sleep(0.5)  # nobody tells the old one again
+        assert {await served.post() for _ in range(6)} == {200}

@@ -1,9 +1,11 @@
-"""What the documentation and the deploy files say is so: links, commands, metrics, tests, YAML."""
+"""What the documentation says is so: links, commands, metrics, tests."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,18 +20,19 @@ from gateway.dialects import sglang_generate
 from gateway.dialects.routes import ROUTES
 from gateway.edge.admin import Admin
 from gateway.edge.counting import ENGINE_CAN_TELL
+from gateway.edge.exchange import Exchange
+from gateway.edge.logs import JsonLines
 from gateway.edge.metrics import Metrics
+from gateway.edge.record import access_record
 from gateway.engines.detect import ENGINES
 from gateway.errors import Kind
 from gateway.rendering.common import MEDIA_PARTS
-from gateway.settings import NoSecrets, parse
 from gateway.settings.notices import INACTIVE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 README = ROOT / "README.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
-YAML_FILES = sorted([*DEPLOY.rglob("*.yml"), *DEPLOY.rglob("*.yaml")])
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -162,7 +165,8 @@ def test_the_configmaps_configuration_passes(
     monkeypatch.setenv("ENGINE_KEY", "an-engine-key")
     monkeypatch.setenv("SALT_SECRET", "a-secret-of-sixteen-or-more")
     file = tmp_path / "poolgate.yaml"
-    file.write_text(manifest("configmap.yaml")["data"]["poolgate.yaml"])
+    configmap = yaml.safe_load(text_of(DEPLOY / "kubernetes/configmap.yaml"))
+    file.write_text(configmap["data"]["poolgate.yaml"])
     assert main(["check-config", str(file)]) == 0
 
 
@@ -214,23 +218,6 @@ def base_name(series: str) -> str:
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
-def test_alerts_use_what_there_is(rule: dict[str, Any]) -> None:
-    metrics, expression = exported(), rule["expr"]
-    without_labels = re.sub(r"\{[^}]*\}", "", expression)
-    used = set(re.findall(r"\b(?:poolgate|gen_ai)_\w+|\bup\b", without_labels))
-    assert used
-    assert {base_name(series) for series in used} - {"up"} <= metrics.keys()
-    for series, selector in re.findall(r"(poolgate_\w+)\{([^}]*)\}", expression):
-        assert set(re.findall(r"(\w+)[=!]", selector)) <= set(metrics[base_name(series)][1])
-    known = {label for _, labels in metrics.values() for label in labels} | {"instance", "le"}
-    for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
-        assert {label.strip() for label in grouped.split(",")} <= known
-    assert expression.count("(") == expression.count(")")
-    for reason in re.findall(r'(?:reason|outcome)=~?"([^"]*)"', expression):
-        assert set(reason.split("|")) <= {kind.code for kind in Kind}
-
-
-@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
     page, _, fragment = rule["annotations"]["runbook"].partition("#")
     assert fragment in anchors(ROOT / page)
@@ -240,8 +227,9 @@ def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_metrics_named_in_prose_exist(page: Path) -> None:
+    labels = {label for _, labels in exported().values() for label in labels}
     for series in re.findall(r"\b(?:poolgate|gen_ai)_[a-z_]+[a-z]\b", text_of(page)):
-        assert base_name(series) in exported()
+        assert base_name(series) in exported() or series in labels
 
 
 def test_admin_paths_exist() -> None:
@@ -253,87 +241,22 @@ def test_admin_paths_exist() -> None:
         assert set(asked) <= routes, page
 
 
-# --- deploy files -----------------------------------------------------------------------------
+# --- logs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", YAML_FILES, ids=name_of)
-def test_yaml_is_yaml(file: Path) -> None:
-    documents = list(yaml.safe_load_all(text_of(file)))
-    assert documents
-    assert all(isinstance(document, dict) for document in documents)
+def members(title: str) -> list[str]:
+    return [cells[0].strip("`") for cells in rows("docs/logs.md", title)]
 
 
-def manifest(name: str) -> dict[str, Any]:
-    return next(yaml.safe_load_all(text_of(DEPLOY / "kubernetes" / name)))
+def test_every_member_of_an_access_record_is_documented_in_its_order() -> None:
+    assert members("## Access records") == list(access_record(Exchange("r", 0.0, "/"), 0.0))
 
 
-def pod_of(name: str) -> dict[str, Any]:
-    return manifest(name)["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize("name", ["deployment.yaml", "gate-job.yaml"])
-def test_pods_run_what_there_is_and_with_few_rights(name: str) -> None:
-    pod = pod_of(name)
-    [container] = pod["containers"]
-    parser().parse_args(container["args"])
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    user = re.search(r"useradd .*--uid (\d+)", text_of(ROOT / "Dockerfile"))
-    assert user is not None
-    assert pod["securityContext"]["runAsUser"] == int(user[1])
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def test_the_gate_job_is_not_tried_again() -> None:
-    assert manifest("gate-job.yaml")["spec"]["backoffLimit"] == 0
-    assert pod_of("gate-job.yaml")["restartPolicy"] == "Never"
-
-
-def test_the_deployments_probes_and_ports_are_the_planes() -> None:
-    pod = pod_of("deployment.yaml")
-    [container] = pod["containers"]
-    settings = parse(
-        yaml.safe_load(manifest("configmap.yaml")["data"]["poolgate.yaml"])
-        | {"backends": [{"name": "main", "url": "http://engine"}]},
-        NoSecrets(),
-    )
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": settings.listen.port, "admin": settings.admin.port}
-    probes = {name: container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
-    paths = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
-    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
-    assert {probe["httpGet"]["port"] for probe in probes.values()} == {"admin"}
-    before = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > before + settings.drain
-
-
-def test_the_service_is_the_data_plane_alone() -> None:
-    assert [port["targetPort"] for port in manifest("service.yaml")["spec"]["ports"]] == ["http"]
-
-
-def test_composes_commands_are_taken_by_the_parser() -> None:
-    compose = yaml.safe_load(text_of(DEPLOY / "docker-compose.yml"))
-    for service in compose["services"].values():
-        parser().parse_args(service["command"])
-    assert compose["networks"]["engines"] == {"internal": True}
-    assert compose["services"]["engine"]["networks"] == ["engines"]
-    published = compose["services"]["poolgate"]["ports"]
-    assert all(port.startswith("127.0.0.1:") for port in published)
-
-
-def test_systemds_commands_are_taken_by_the_parser() -> None:
-    unit = text_of(DEPLOY / "systemd/poolgate.service")
-    commands = re.findall(r"^Exec\w+=/opt/poolgate/bin/poolgate (.+)$", unit, re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        parser().parse_args(command.split())
-    stop = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
-    assert stop is not None
-    drain = parse({"backends": [{"name": "a", "url": "http://h"}]}, NoSecrets()).drain
-    assert int(stop[1]) > drain
+def test_every_member_of_a_log_line_is_documented_in_its_order() -> None:
+    failed = (ValueError, ValueError(), None)
+    record = logging.LogRecord("a", logging.INFO, "f", 1, "m", (), failed)
+    record.incident = {}
+    assert members("## The gateway's log") == list(json.loads(JsonLines().format(record)))
 
 
 # --- pages about code -------------------------------------------------------------------------

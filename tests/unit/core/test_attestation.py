@@ -10,20 +10,17 @@ from hypothesis import strategies as st
 from gateway.core import attestation
 from gateway.core.attestation import (
     PROOFS,
-    STEP,
     PromptMemory,
     Report,
-    chain,
     fits_by_bytes,
     judge_cached,
     report,
     texts_of,
     unseen,
 )
+from gateway.core.prefixes import STEP, chain, seed
 from gateway.dialects import routes
 from gateway.types import CheckResult, Usage, Verdict
-
-KEY = b"k" * 32
 
 
 class Tenants:
@@ -33,7 +30,9 @@ class Tenants:
         self.memory = PromptMemory()
 
     def send(self, tenant, *texts):
-        return unseen(texts, self.memory.take([chain(KEY, tenant, text) for text in texts]))
+        encoded = [text.encode() for text in texts]
+        chains = [chain(text, seed(b"secret", tenant)) for text in encoded]
+        return unseen(encoded, self.memory.take(chains))
 
 
 def words(start, count):
@@ -64,6 +63,11 @@ def test_tenants_do_not_share_what_they_sent():
     text, tenants = words(0, 400), Tenants()
     tenants.send("a", text)
     assert tenants.send("b", text) != ()
+
+
+def test_a_character_cut_at_a_step_is_left_out():
+    [rest] = Tenants().send("a", "x" + "é" * STEP)
+    assert rest == "é" * (STEP // 2)
 
 
 def test_nothing_short_is_called_new():

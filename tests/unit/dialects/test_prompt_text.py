@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.dialects import routes
-from gateway.dialects.prompt_text import all_text, is_readable, prompt_text
+from gateway.dialects.prompt_text import all_text, is_readable, prompt_bytes, prompt_text
 
 
 def said(body):
@@ -111,3 +111,20 @@ def test_whether_all_of_a_prompt_is_there(path, body, readable):
     dialect = routes.match("POST", path)
     request = dialect.parse(path, f'{{"model": "m", {body}}}'.encode())
     assert is_readable(request) is readable
+
+
+def turn(text, **more):
+    return {"role": "user", "content": [{"type": "text", "text": text, **more}]}
+
+
+def test_a_longer_history_begins_as_the_shorter_one_wherever_the_mark_for_the_cache_is():
+    mark = {"cache_control": {"type": "ephemeral"}}
+    shorter = {"system": "s", "messages": [turn("one", **mark)]}
+    longer = {"system": "s", "messages": [turn("one"), turn("two", **mark)]}
+    assert prompt_bytes(shorter) == b"sone"
+    assert prompt_bytes(longer) == b"sonetwo"
+
+
+def test_token_ids_have_bytes_that_begin_alike():
+    assert prompt_bytes({"prompt": [1, 2, 3]})[:8] == prompt_bytes({"prompt": [1, 2, 4]})[:8]
+    assert prompt_bytes({"prompt": [1, 2]}) != prompt_bytes({"prompt": [1, 3]})

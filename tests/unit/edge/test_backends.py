@@ -7,8 +7,9 @@ import pytest
 from gateway.core import capacity as c
 from gateway.core.admission import Outcomes
 from gateway.core.latency import PrefillModel
-from gateway.core.quarantine import Clue, Standing, State
+from gateway.core.quarantine import Case, Clue, Mark, State
 from gateway.edge.backends import MODELS_REMEMBERED, Backend, Wiring, choose
+from gateway.edge.clock import wall_clock
 from gateway.errors import Kind, Rejection
 from gateway.types import Evidence, WorkerFacts
 
@@ -93,7 +94,9 @@ def test_models_are_matched_by_pattern_and_unserved_ones_refused():
 
 
 def put(one, state):
-    one.past.standing = Standing(state, clues=(Clue(0.0, "x", "t", Evidence.STRONG, False),))
+    clue = Clue(wall_clock(), "x", "t", Evidence.STRONG, False)
+    out = Mark(clue.at, "x") if state is State.QUARANTINED else None
+    one.past.case = Case(clues=(clue,), out=out)
 
 
 def test_choice_avoids_the_suspect_and_never_takes_the_quarantined():

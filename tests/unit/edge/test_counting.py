@@ -16,8 +16,8 @@ from assets_at_hand import TINY, store, whole_count
 from gateway.edge.counting import SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
 from gateway.edge.metrics import Metrics
 from gateway.tokens.counters import EngineCounters
-from gateway.tokens.encoder import LONG_PIECE, NeedsPatience
-from gateway.tokens.recall import CountCache
+from gateway.tokens.encoder import LONG_PIECE
+from gateway.tokens.recall import CountCache, NeedsPatience
 from gateway.types import (
     AtLeast,
     Bounded,
@@ -91,6 +91,39 @@ async def test_a_glance_admits_in_place_what_bytes_alone_settle():
         bound = await one.measure(request(LONG), 2 * len(LONG), "a")
         assert bound == Bounded(len(LONG), len(LONG))
         assert sample(metrics, "poolgate_count_seconds_count", how="in_place") == 1
+
+
+async def test_what_is_remembered_but_for_a_little_is_counted_in_place():
+    text = LONG[:197_500]  # six pieces of 32,770 characters or some more, and under a thousand
+    with measuring() as (one, metrics):
+        for tenant, more, on_thread in (
+            ("a", "", True),
+            ("a", "", False),
+            ("a", " and a little", False),
+            ("a", LONG[:4096], True),
+            ("b", "", True),
+        ):
+            before = sample(metrics, "poolgate_count_seconds_count", how="thread")
+            counted = await one.exact(request(text + more), tenant)
+            assert counted == Counted((whole_count(TINY, text + more),))
+            after = sample(metrics, "poolgate_count_seconds_count", how="thread")
+            assert (after > before) == on_thread, (tenant, more)
+
+
+async def test_without_a_memory_nothing_long_is_counted_in_place():
+    with measuring(cache_bytes=0) as (one, metrics):
+        await one.exact(request(LONG), "a")
+        before = sample(metrics, "poolgate_count_seconds_count", how="thread")
+        await one.exact(request(LONG), "a")
+        assert sample(metrics, "poolgate_count_seconds_count", how="thread") == before + 1
+
+
+async def test_each_lookup_is_told_once():
+    with measuring() as (one, metrics):
+        for _ in range(2):
+            await one.exact(request(LONG), "a")
+        told = [sample(metrics, "poolgate_count_cache_total", result=r) for r in ("hit", "miss")]
+        assert told[0] == told[1] > 0
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp import web
 
 from gateway.edge import sharing
@@ -93,4 +95,26 @@ async def test_it_waits_where_no_descriptor_is_free(shared, monkeypatch, caplog)
     assert await ask(shared) == "one"
     assert asyncio.get_running_loop().time() - began >= 0.1
     assert caplog.text.count("Too many open files") == 2
+    await runner.cleanup()
+
+
+async def test_each_process_speaks_tls_by_itself(shared):
+    authority = trustme.CA()
+    accepting, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(accepting)
+    authority.configure_trust(trusting)
+
+    async def answer(request):
+        return web.Response(text="secret" if request.secure else "open")
+
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
+    await runner.setup()
+    site = SharedSite(runner, shared, 128, Tasks(), accepting)
+    await site.start()
+    url = "https://{}:{}".format(*shared.getsockname())
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.ClientError):
+            await http.get(url.replace("https", "http"))
+        async with http.get(url, ssl=trusting) as got:
+            assert await got.text() == "secret"
     await runner.cleanup()

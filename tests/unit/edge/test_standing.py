@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.core.quarantine import Clue, Rules, State
+from gateway.core.quarantine import Case, Clue, Rules, State
 from gateway.edge.standing import Past, Standings
 from gateway.types import Evidence
 
@@ -87,7 +87,7 @@ def test_suspicion_ends_with_the_clock(standings, clock):
 
 
 def test_another_process_forgets_what_was_learnt_not_what_was_found():
-    past = Past(echoes={"openai_chat"}, proofs=20)
-    standing = past.standing
+    case = Case(clues=(certain(),))
+    past = Past(case, {"openai_chat"}, 20)
     past.forget_process()
-    assert (past.echoes, past.proofs, past.standing) == (set(), 0, standing)
+    assert (past.echoes, past.proofs, past.case) == (set(), 0, case)

@@ -84,7 +84,11 @@ def test_every_key_of_this_version_takes_another_value_than_its_default() -> Non
         "first_byte": 7200.0,
         "idle": 86400.0,
         "body": 1.5,
+        "headers": 2.5,
+        "write_idle": 30.0,
+        "keep_alive": 620.0,
     }
+    assert tuple(written.connections.model_dump().values()) == (500, 20)
     assert (written.drain, written.counting.threads, written.counting.inline_bytes) == (0, 4, 1000)
 
 

@@ -172,5 +172,68 @@ def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
 
 def test_incidents_are_the_latest_of_all():
     times = ["2026-11-30T10:00:00+00:00", "2026-11-30T12:00:00+00:00", "2026-11-30T11:00:00+00:00"]
-    told = merge.newest_first([{"time": time} for time in times], 2)
+    told = merge.newest_first([{"id": time, "time": time} for time in [*times, times[1]]], 2)
     assert [incident["time"] for incident in told] == [times[1], times[2]]
+
+
+# --- the page's numbers -------------------------------------------------------------------------
+
+
+def part(requests, ceiling, answers, **more):
+    traffic = {"requests": requests, "input_tokens": 0, "output_tokens": 0, "in_flight": 1}
+    traffic |= {"answered_400": 0, "answered_429": 0, "answered_5xx": 0}
+    backend = {
+        "name": "a",
+        "in_flight": 2,
+        "standing": {"state": "serving"},
+        "first_token": {"ceiling_tokens_per_s": ceiling, "learnt_from": 3, "answers": answers},
+    }
+    return {
+        "in_flight": 2,
+        "limits": {"up": True},
+        "backends": [backend],
+        "traffic": {
+            "seconds": 60.0,
+            "tenants": [{"id": "t", **traffic}],
+            "left_out": 0,
+            "total": traffic,
+        },
+        "checks": {"latency": {"ok": requests}},
+    } | more
+
+
+def test_overviews_are_summed_and_the_lowest_floor_is_told():
+    ended = merge.read(ended_checks())
+    told = merge.overview(
+        [
+            part(3, None, []),
+            part(4, 900.0, [[50, 0.1, False, 1.0]], limits={"up": False}),
+            part(5, 800.0, [[60, 0.1, True, 2.0]]),
+        ],
+        ended,
+    )
+    assert told["in_flight"] == 6
+    assert told["limits"] == {"up": False}
+    assert told["traffic"]["total"]["requests"] == 12
+    assert [(one["id"], one["requests"]) for one in told["traffic"]["tenants"]] == [("t", 12)]
+    assert told["checks"]["latency"] == {"ok": 12 + 7}
+    [backend] = told["backends"]
+    assert backend["in_flight"] == 6
+    assert backend["first_token"] == {
+        "ceiling_tokens_per_s": 900.0,
+        "learnt_from": 3,
+        "answers": [[50, 0.1, False, 1.0], [60, 0.1, True, 2.0]],
+    }
+
+
+def test_while_no_worker_answers_what_ended_ones_checked_is_told():
+    told = merge.overview([], merge.read(ended_checks()))
+    assert told["backends"] == []
+    assert told["checks"] == {"latency": {"ok": 7}}
+
+
+def ended_checks():
+    registry = CollectorRegistry()
+    checks = Counter("poolgate_checks", "Checks", ["check", "verdict"], registry=registry)
+    checks.labels("latency", "ok").inc(7)
+    return generate_latest(registry).decode()
