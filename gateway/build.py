@@ -157,9 +157,10 @@ class Builder:
             for entry in settings.backends
         )
         sentinels = sentinel_desk(settings, lasting.secret, threads, lasting.metrics)
+        secret = integrity_secret(settings.integrity, lasting.secret)
         fingerprints = await fingerprinting(
             settings,
-            lasting.secret,
+            secret,
             before.fingerprints if before else None,
             threads,
             lasting.tasks,
@@ -197,7 +198,6 @@ class Builder:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
         webhook = _webhook(settings.integrity.webhook, lasting.metrics)
-        secret = integrity_secret(settings.integrity, lasting.secret)
         watching = Watching(
             lasting.standings,
             lasting.actions,

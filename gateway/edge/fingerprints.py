@@ -20,7 +20,6 @@ from gateway.core.fingerprint.sprt import Suspicion
 from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.edge.backends import Backend
-from gateway.edge.configured import integrity_secret
 from gateway.edge.counting import Threads
 from gateway.edge.metrics import Metrics
 from gateway.edge.tasks import Tasks
@@ -152,7 +151,7 @@ class Fingerprints:
 
 async def fingerprinting(
     settings: Settings,
-    process_secret: bytes,
+    secret: bytes,
     before: Fingerprints | None,
     threads: Threads,
     tasks: Tasks,
@@ -161,12 +160,13 @@ async def fingerprinting(
 ) -> Fingerprints | None:
     """The check as configured, with what the one ``before`` it remembered, under the same key.
 
+    ``secret`` is that of all gateways that share it.
+
     Raises ``SettingsError`` for a public text that cannot be read.
     """
-    integrity, check = settings.integrity, settings.integrity.fingerprints
+    check = settings.integrity.fingerprints
     if check is None:
         return None
-    secret = integrity_secret(integrity, process_secret)
     kept = before.memories if before is not None and before.memories.secret == secret else None
     memories = kept or Memories(secret, clock)
     if check.shared:
