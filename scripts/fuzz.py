@@ -1,7 +1,7 @@
 """Tries the targets of tests/fuzz_targets.py for a bounded time each; ``make fuzz``.
 
-With atheris, where it is installed (PyPI has wheels for some Pythons; it is no dependency), inputs
-are grown towards code not reached before. Without it, recorded exchanges are changed at random.
+With atheris, where it is installed (the extra ``fuzz``; wheels exist for some Pythons), inputs are
+grown towards code not reached before. Without it, recorded exchanges are changed at random.
 What fails is kept in build/fuzz/ and named; exit 1.
 
     python scripts/fuzz.py [--seconds 60] [--seed N] [TARGET ...]

@@ -9,22 +9,20 @@ from functools import lru_cache
 from gateway.core import capacity, media, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.connections import ConnectionRules
 from gateway.core.probe import detection
 from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
 from gateway.edge.clock import wall_clock
-from gateway.edge.connections import ConnectionRules
 from gateway.edge.counting import Threads
-from gateway.edge.gate_watch import GateOrders
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
-from gateway.edge.probe_task import ProbeOrders
 from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
-from gateway.settings.probing import Gate, Probe
+from gateway.settings.probing import Probe
 from gateway.types import Action
 
 
@@ -87,25 +85,6 @@ def probe_schedule(entry: Probe) -> Schedule:
         if release
         else None,
     )
-
-
-def probe_orders(entry: written.Backend, probe: Probe) -> ProbeOrders:
-    """How a backend is probed."""
-    return ProbeOrders(
-        probe_schedule(probe),
-        probe.model or model_to_ask(entry),
-        named=probe.model is not None,
-        rounds=probe.rounds,
-        idle=probe.idle,
-        action=Action(probe.action),
-        cancels=entry.on_disconnect == "cancel",
-    )
-
-
-def gate_orders(entry: Gate) -> GateOrders:
-    """What a running backend is held against."""
-    action = None if entry.action == "show" else Action(entry.action)
-    return GateOrders(entry.context, entry.headroom, action)
 
 
 def media_rules(entry: Media) -> media.Rules:

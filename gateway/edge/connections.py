@@ -9,44 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import cast
 
 from aiohttp import web
 
+from gateway.core.connections import ConnectionRules
 from gateway.edge import framing
 from gateway.edge.handler import Handler, bare_refusal
 from gateway.edge.metrics import Metrics
 from gateway.edge.relay import ClientGone
 from gateway.errors import Kind, Rejection
 
-SWEEP = 1.0  # seconds between sweeps, or a quarter of the shortest deadline
-SHORTEST_SWEEP = 0.05
 LINE = FIELD = 8190  # bytes of a request line, and of a header's name or value
 HEADERS = 128  # of one request
 LINGER = 5.0  # seconds in which a refused client may read its answer while it still sends
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionRules:
-    """Bounds on connections (None: none) and seconds.
-
-    ``head``: from the first byte of a request, or the begin of its connection, to the last of its
-    headers. ``write_idle``: for a client to take what fills its connection. ``keep_alive``: idle
-    between requests.
-    """
-
-    total: int | None = None
-    per_address: int | None = None
-    head: float = 10.0
-    write_idle: float = 60.0
-    keep_alive: float = 75.0
-
-    @property
-    def sweep(self) -> float:
-        """Seconds between two looks at all connections."""
-        return max(SHORTEST_SWEEP, min(SWEEP, self.head / 4, self.write_idle / 4))
 
 
 class Connections:

@@ -10,7 +10,7 @@ import sys
 import traceback
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,8 @@ from gateway.edge.quiet import Quiet, one_line
 from gateway.settings.observing import Logging
 
 FRAMES = 4  # of an exception's place, the innermost first
+# What JSON lets pass of what could end a line or move a cursor.
+_LET_PASS: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 _Error: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -88,4 +90,4 @@ class JsonLines(logging.Formatter):
         incident = getattr(record, "incident", None)
         if incident is not None:
             line |= {"message": "incident", "incident": incident}
-        return msgspec.json.encode(line).decode()
+        return msgspec.json.encode(line).decode().translate(_LET_PASS)

@@ -247,6 +247,10 @@ class Metrics:
         """Series that are known before anything is counted, so that a rate sees the first."""
         for reason in CONNECTION_ENDS:
             self.connections_ended.labels(reason)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have those counters appear at 0 whose labels are known beforehand."""
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
         for marker in MARKERS:

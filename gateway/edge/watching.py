@@ -8,14 +8,16 @@ from typing import Protocol
 
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
-from gateway.edge.configured import gate_orders, probe_orders
+from gateway.edge.configured import model_to_ask, probe_schedule
 from gateway.edge.counting import LocalCounters
-from gateway.edge.gate_watch import GateWatch
+from gateway.edge.gate_watch import GateOrders, GateWatch
 from gateway.edge.metrics import Metrics
-from gateway.edge.probe_task import ProbeTask
+from gateway.edge.probe_task import ProbeOrders, ProbeTask
 from gateway.edge.probing import Prober
 from gateway.edge.standing import Standings
 from gateway.settings import models as written
+from gateway.settings.probing import Gate, Probe
+from gateway.types import Action
 
 
 class Watch(Protocol):
@@ -70,3 +72,22 @@ class Watching:
         )
         backend.probing = task.description
         yield task
+
+
+def probe_orders(entry: written.Backend, probe: Probe) -> ProbeOrders:
+    """How a backend is probed."""
+    return ProbeOrders(
+        probe_schedule(probe),
+        probe.model or model_to_ask(entry),
+        named=probe.model is not None,
+        rounds=probe.rounds,
+        idle=probe.idle,
+        action=Action(probe.action),
+        cancels=entry.on_disconnect == "cancel",
+    )
+
+
+def gate_orders(entry: Gate) -> GateOrders:
+    """What a running backend is held against."""
+    action = None if entry.action == "show" else Action(entry.action)
+    return GateOrders(entry.context, entry.headroom, action)

@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.core.gate import Level
+from gateway.core.probe_schedule import Result
 from gateway.edge.exchange import ENGINE_REFUSED
-from gateway.edge.metrics import DELIVERIES, EXPORTS, MARKERS, Metrics
+from gateway.edge.metrics import CONNECTION_ENDS, DELIVERIES, EXPORTS, MARKERS, Metrics
 from gateway.errors import Kind
 from gateway.limits.watch import Outcome
 from gateway.types import Ending, Verdict
@@ -43,8 +45,9 @@ WORDS = {
     | {str(one) for one in Ending}
     | {str(one) for one in Outcome}
     | {ENGINE_REFUSED, "answered", *MARKERS},
-    "reason": {kind.code for kind in Kind},
-    "result": {*EXPORTS, *DELIVERIES, "hit", "miss"},
+    "reason": {kind.code for kind in Kind} | {*CONNECTION_ENDS},
+    "result": {*EXPORTS, *DELIVERIES, *map(str, Result), "hit", "miss"},
+    "level": {str(one) for one in Level},
     "error_type": {""},
 }
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.edge.connections import SHORTEST_SWEEP, SWEEP, ConnectionRules, _network
+from gateway.core.connections import SHORTEST_SWEEP, SWEEP, ConnectionRules
+from gateway.edge.connections import _network
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from gateway.edge import quiet as limits
-from gateway.edge.logs import TextLines
+from gateway.edge.logs import JsonLines, TextLines
 from gateway.edge.quiet import BURST, PERIOD, Quiet
 
 
@@ -53,8 +53,9 @@ def test_lines_without_a_template_take_no_memory() -> None:
 @pytest.mark.parametrize(
     "hostile", ["a\nERROR forged", "a\r\nb", "a\x1b[2Jb", "a\x00b", "a\u2028b", "a\x85b", "a\x0bb"]
 )
-def test_no_value_begins_a_line_or_moves_a_cursor(hostile: str) -> None:
-    line = TextLines().format(record("value %s", hostile))
+@pytest.mark.parametrize("lines", [TextLines(), JsonLines()])
+def test_no_value_begins_a_line_or_moves_a_cursor(hostile: str, lines: logging.Formatter) -> None:
+    line = lines.format(record("value %s", hostile))
     assert line.isprintable()
-    assert "ERROR value a\\" in line
+    assert "value a\\" in line
     assert len(line.splitlines()) == 1

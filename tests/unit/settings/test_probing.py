@@ -8,7 +8,8 @@ import pytest
 
 from gateway.core.probe import wilson
 from gateway.core.probe_schedule import Occasion, Release, Schedule
-from gateway.edge.configured import gate_orders, probe_orders, probe_schedule
+from gateway.edge.configured import probe_schedule
+from gateway.edge.watching import gate_orders, probe_orders
 from gateway.settings import NoSecrets, Settings, SettingsError, parse
 from gateway.settings.explain import explain
 from gateway.types import Action
