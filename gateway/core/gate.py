@@ -172,11 +172,12 @@ def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[
             " longer prompts must be refused in front of it",
         )
     if fact.disaggregated and fact.kv_checksum is not True:
+        cure = "start it with" if fact.kv_checksum is False else "update to a version that has"
         yield Finding(
             "kv_checksum",
             worker,
             Level.ADVICE,
-            "KV transfers are not verified: start it with --disaggregation-enable-kv-checksum",
+            f"KV transfers are not verified: {cure} --disaggregation-enable-kv-checksum",
         )
 
 

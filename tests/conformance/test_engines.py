@@ -6,7 +6,7 @@ import pytest
 
 from engine_data import captured, captures, refusals
 from gateway.engines import detect
-from gateway.engines.base import StatedLimit, Unreadable
+from gateway.engines.base import StatedLimit, Unreadable, WorkerRef
 from gateway.types import ChatPrompt, Role, TextPrompt
 
 WORKER = "http://10.0.0.1:30000"
@@ -47,6 +47,30 @@ def test_sglang_admits_one_less_than_its_stated_input_length():
     assert (facts.pool_tokens, facts.context_tokens) == (4096, 1024)
     assert (facts.version, facts.models, facts.role) == ("0.5.23", ("tiny",), Role.REGULAR)
     assert (facts.disaggregated, facts.kv_checksum, facts.truncates) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("role", "limit", "pool"), [(Role.PREFILL, 249, 256), (Role.DECODE, 1017, 2048)]
+)
+def test_prefill_and_decode_workers_tell_their_own_limits(role, limit, pool):
+    """Of the SGLang that had the incident: 250 to 1016 tokens leaked (docs/reproduction.md)."""
+    answers = captures("sglang-pd", f"{role}_server_info", f"{role}_models")
+    (facts,) = detect.detect(answers).read(WORKER, answers)
+    assert (facts.max_prompt_tokens, facts.pool_tokens, facts.context_tokens) == (limit, pool, 1024)
+    assert (facts.role, facts.version) == (role, "0.5.19")
+    assert (facts.disaggregated, facts.kv_checksum, facts.truncates) == (
+        True,
+        None,
+        None,
+    )  # no such flag yet
+
+
+def test_sglang_router_tells_both():
+    answers = captures("sglang-pd", "router_workers", "router_server_info", "router_models")
+    assert detect.detect_router(answers).workers(answers) == (
+        WorkerRef("http://10.0.0.2:30000", Role.DECODE),
+        WorkerRef("http://10.0.0.1:30000", Role.PREFILL),
+    )
 
 
 def test_vllm_admits_one_less_than_its_context():

@@ -125,11 +125,14 @@ async def test_the_engine_answers_over_long_prompts_from_others_kv(engine, findi
 
 @PD
 async def test_the_gate_blocks_it(engine, findings):
+    """By what the workers say of themselves, and after a leak by what they counted."""
+    async with live.gateway_before(engine) as pair:
+        assert (await pair.direct(CHAT, over_long(ASKED[-1]))).status == 200
     code, report = await gate(engine)
     findings.setdefault("sglang_pd", {})["gate"] = report
     assert code == 1
     failed = {finding["check"] for finding in report["findings"] if finding["level"] == "fail"}
-    assert failed == {"pool", "limit", "version"}
+    assert failed == {"pool", "limit", "version", "transfer"}
 
 
 @PD

@@ -105,6 +105,13 @@ def test_a_missing_checksum_is_advice_and_does_not_block():
     assert levels(judge(worker(disaggregated=True, kv_checksum=True)), "kv_checksum") == []
 
 
+def test_a_version_without_the_checksum_is_not_told_to_use_its_flag():
+    """SGLang 0.5.19 and 0.5.20 (docs/reproduction.md) do not know it and would not start."""
+    report = judge(worker(disaggregated=True, kv_checksum=None))
+    [told] = [finding.text for finding in report.findings if finding.check == "kv_checksum"]
+    assert "update to a version that has" in told
+
+
 def test_a_certain_failure_weighs_more_than_what_is_not_exposed():
     assert judge(worker(pool=1), silent=["b"]).exit is Exit.FAIL
 
