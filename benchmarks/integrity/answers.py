@@ -14,6 +14,7 @@ from benchmarks.integrity.rig import (
     RESPONSES,
     TENANTS,
     Reply,
+    Rig,
     Texts,
     call,
     rig,
@@ -25,26 +26,17 @@ from gateway.simulate import INSTANT, Faults, SimulateSettings
 ALL_PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES, GENERATE)
 BLOCK = {"action": "block"}
 LESSONS = 17
+USAGE_CHARS = ((300, 301), (100, 2_500))
 CACHED_CHARS = ((200, 500), (500, 1_000), (1_000, 2_000), (2_000, 8_000))
 
 
 async def swap(sources: list[str], requests: int) -> dict[str, Any]:
     """Answers under way at once change places: by dialect, those that reached the wrong client."""
     found = {}
+    count = requests // len(ALL_PATHS)
     for path in ALL_PATHS:
-        texts = Texts(sources, 31)
-        count = requests // len(ALL_PATHS)
         async with rig(small("swap"), OFF | {"binding": BLOCK}) as live:
-
-            async def one(path: str = path, texts: Texts = texts, live: Any = live) -> Reply:
-                tenant = texts.dice.choice(TENANTS)
-                body = call(path, texts.piece(tenant, 300), 30, texts.dice.random() < 0.5)
-                reply: Reply = await live.ask(tenant, path, body)
-                return reply
-
-            replies = await side_by_side((one() for _ in range(count)), 16)
-            swapper = live.engine.service.swapper
-            swapped = swapper.swapped if swapper else 0
+            replies, swapped = await _swapped(live, Texts(sources, 31), path, (300, 301), count)
         withheld = sum(reply.before_first_byte for reply in replies)
         found[path] = {
             "answers": count,
@@ -53,6 +45,43 @@ async def swap(sources: list[str], requests: int) -> dict[str, Any]:
             "withheld_beyond": max(0, withheld - swapped),
         }
     return found
+
+
+async def swap_usage(sources: list[str], requests: int) -> dict[str, Any]:
+    """The same where the answer's id tells nothing: what its count of the prompt tells."""
+    found = {}
+    count = requests // len(USAGE_CHARS)
+    for low, high in USAGE_CHARS:
+        usage = {"prompt_tokens": {"sample": 1.0, **BLOCK}}
+        async with rig(small("swap"), OFF | usage) as live:
+            replies, swapped = await _swapped(
+                live, Texts(sources, 34), MESSAGES, (low, high), count
+            )
+            differing = await live.checked("prompt_tokens", "mismatch")
+        withheld = [reply for reply in replies if reply.withheld]
+        found[f"{low} to {high}"] = {
+            "answers": count,
+            "swapped": swapped,
+            "differing": share(differing, swapped),
+            "withheld": share(len(withheld), swapped),
+            "before_first_byte": sum(reply.before_first_byte for reply in withheld),
+        }
+    return found
+
+
+async def _swapped(
+    live: Rig, texts: Texts, path: str, chars: tuple[int, int], count: int
+) -> tuple[list[Reply], int]:
+    """Requests of ``chars`` characters, 16 at a time, half of them streams; how many swapped."""
+
+    async def one() -> Reply:
+        tenant = texts.dice.choice(TENANTS)
+        text = texts.piece(tenant, texts.dice.randrange(*chars))
+        return await live.ask(tenant, path, call(path, text, 30, texts.dice.random() < 0.5))
+
+    replies = await side_by_side((one() for _ in range(count)), 16)
+    swapper = live.engine.service.swapper
+    return replies, swapper.swapped if swapper else 0
 
 
 async def empty200(sources: list[str], requests: int) -> dict[str, Any]:

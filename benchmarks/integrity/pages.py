@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any
@@ -12,14 +14,25 @@ from benchmarks.integrity.boundary import CHARS_A_TOKEN
 from benchmarks.integrity.detection import normal
 from benchmarks.integrity.rig import OFF, SECRET, TENANTS, Reply, Rig, Texts, rig, side_by_side
 from benchmarks.integrity.stats import share
+from gateway.core.latency import PrefillModel, judge_ttft
+from gateway.core.lexicon import lexicon
+from gateway.core.sentinel import Sentinels
+from gateway.edge.sentinels import PREAMBLE
 from gateway.simulate import INSTANT, Faults, SimulateSettings, Timing
 from gateway.simulate.oracle import Truth
 from gateway.simulate.pages import FreeOrder
 from gateway.simulate.text import Habits
 
 POOL = 24_576
-LESSONS = 40
+LESSONS = 60
 EDGES = (1, 40, 83, 112, 140, 175, 250, 1_000_000)  # bytes of the longest run
+MARKERS = {  # where markers stand: after so many characters of a prompt's text
+    "at the start, as placed": None,
+    "and at the end": 10_000,
+    "and every 1,000 characters": 1_000,
+    "and every 250 characters": 250,
+}
+DAY = 86_400.0  # the default epoch; the default lifetime is three
 FORTY_TOKENS = 157  # bytes that 40 of qwen3's tokens are, as in docs/fingerprints.md
 TEXT_CHECKS: dict[str, Any] = {
     **OFF,
@@ -69,6 +82,8 @@ async def _latency(
             over.append(first)
             fitting += others
         truths = await live.truths()
+        await asyncio.sleep(2)  # the last records are being written
+        timed = [one for one in live.records() if one["request_id"] in truths]
     true = [truths[reply.request_id] for reply in over]
     leaks = [reply for reply, truth in zip(over, true, strict=True) if truth.leaked]
     return {
@@ -77,10 +92,25 @@ async def _latency(
         "longest": max(truth.prompt_tokens for truth in true),
         "leaks_held": share(sum(reply.before_first_byte for reply in leaks), len(leaks)),
         "over_pool_held": share(sum(reply.before_first_byte for reply in over), len(over)),
+        "leaks_possible": _by_clean_answers(timed, {reply.request_id for reply in leaks}, truths),
         "fitting_held": share(sum(reply.withheld for reply in fitting), len(fitting)),
         "lessons": LESSONS,
         "pace": pace,
     }
+
+
+def _by_clean_answers(
+    timed: list[dict[str, Any]], leaks: set[str], truths: Mapping[str, Truth]
+) -> dict[str, Any]:
+    """What a model would have held of the same leaks that learns from clean answers alone."""
+    model, found = PrefillModel(), 0
+    for one in timed:
+        tokens, ttft = truths[one["request_id"]].prompt_tokens, one["ttft_s"]
+        if tokens < POOL - 7:
+            model = model.learned(tokens, ttft)
+        elif one["request_id"] in leaks:
+            found += judge_ttft(model, tokens, ttft).suspect
+    return share(found, len(leaks))
 
 
 async def _fits(live: Rig, texts: Texts, low: float, high: float) -> Reply:
@@ -99,6 +129,19 @@ def _long(texts: Texts, tenant: str, low: float, high: float) -> str:
 
 async def short_over_pool(sources: list[str], rounds: int) -> dict[str, Any]:
     """The incident at lengths latency cannot judge: fingerprints and sentinels have the text."""
+    return await _short_over_pool(sources, rounds, Observed())
+
+
+async def placements(sources: list[str], rounds: int) -> dict[str, Any]:
+    """The same with more markers in each prompt than the gateway places, put there by clients."""
+    found = {}
+    for name, every in MARKERS.items():
+        one = await _short_over_pool(sources, rounds // len(MARKERS), Observed(every))
+        found[name] = {"leaked": one["leaked"], **one["all"]}
+    return found
+
+
+async def _short_over_pool(sources: list[str], rounds: int, seen: Observed) -> dict[str, Any]:
     sim = SimulateSettings(
         timing=INSTANT,
         context=8_192,
@@ -108,7 +151,7 @@ async def short_over_pool(sources: list[str], rounds: int) -> dict[str, Any]:
         habits=Habits(mean_run=100),
         faults=Faults(to_finish=True, server_info=True),
     )
-    texts, seen = Texts(sources, 22), Observed()
+    texts = Texts(sources, 22)
     async with rig(sim, TEXT_CHECKS) as live:
         for number in range(rounds):
             asking = TENANTS[number % len(TENANTS)]
@@ -146,10 +189,15 @@ async def early_free(sources: list[str], rounds: int) -> dict[str, Any]:
 
 
 class Observed:
-    """What was sent and answered, to be held against the oracle and the incidents."""
+    """What was sent and answered, to be held against the oracle and the incidents.
 
-    def __init__(self) -> None:
+    ``every``: after so many characters of a text its tenant's marker stands, as the gateway would
+    write it, besides the one that the gateway itself places at the start.
+    """
+
+    def __init__(self, every: int | None = None) -> None:
         self.judged: list[Reply] = []
+        self._every = every
         self._asked: list[bytes] = []
 
     async def ask(
@@ -157,6 +205,8 @@ class Observed:
     ) -> Reply:
         """One chat of a tenant's own text."""
         text = texts.piece(tenant, chars)
+        if self._every is not None:
+            text = _marked(text, tenant, self._every)
         self._asked.append(normal(text))
         body = {"messages": [{"role": "user", "content": text}], "model": "m"}
         return await live.ask(
@@ -201,6 +251,13 @@ class Observed:
         """The prompts that share 24 bytes with it; shorter runs count as none."""
         pieces = {answer[at : at + 24] for at in range(len(answer) - 23)}
         return [text for text in self._asked if any(piece in text for piece in pieces)]
+
+
+def _marked(text: str, tenant: str, every: int) -> str:
+    now = datetime.now(UTC).timestamp()
+    numbers = Sentinels([SECRET.encode()], DAY, 3 * DAY, TENANTS).numbers(tenant, now)
+    marker = PREAMBLE + lexicon().phrase(numbers) + "\n\n"
+    return marker.join(text[at : at + every] for at in range(0, len(text), every)) + marker
 
 
 def _recall(rows: list[tuple[int, set[str]]]) -> dict[str, Any]:

@@ -90,6 +90,10 @@ def _latency(found: Found) -> str:
         [
             ("that leaked", _count(found["leaks_held"])),
             (
+                "by a model that learnt from clean answers alone, on the same times",
+                _count(found["leaks_possible"]),
+            ),
+            (
                 f"of all {found['over_pool']} prompts over the pool ({found['shortest']:,} to "
                 f"{found['longest']:,} tokens)",
                 _count(found["over_pool_held"]),
@@ -135,6 +139,35 @@ def _swap(found: Found) -> str:
         [
             (path, one["answers"], one["swapped"], _count(one["caught"]))
             for path, one in found.items()
+        ],
+    )
+
+
+def _placements(found: Found) -> str:
+    return _table(
+        "The same, by where markers stand in the prompts",
+        ("markers", "answers that leaked", "sentinels", "fingerprints"),
+        [
+            (where, one["leaked"], _count(one["sentinel"]), _count(one["fingerprints"]))
+            for where, one in found.items()
+        ],
+    )
+
+
+def _swap_usage(found: Found) -> str:
+    return _table(
+        "Swapped answers of /v1/messages, by their count of the prompt, action block",
+        ("characters", "answers", "swapped", "count differs", "withheld", "before the first byte"),
+        [
+            (
+                chars,
+                one["answers"],
+                one["swapped"],
+                _count(one["differing"]),
+                _count(one["withheld"]),
+                one["before_first_byte"],
+            )
+            for chars, one in found.items()
         ],
     )
 
@@ -196,7 +229,9 @@ TABLES: Mapping[str, Callable[[Found], str]] = {
     "latency_fast": _latency,
     "short_over_pool": _by_run("The incident's fault, gate off, prompts too short for latency"),
     "early_free": _by_run("Pages freed too early, prompts under the pool"),
+    "placements": _placements,
     "swap": _swap,
+    "swap_usage": _swap_usage,
     "salt": _salt,
     "empty200": _empty,
     "server_info": _server_info,

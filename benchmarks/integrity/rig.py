@@ -12,7 +12,7 @@ import random
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -93,8 +93,11 @@ class Reply:
 class Rig:
     """The running pair, and a client for every tenant."""
 
-    def __init__(self, engine: Handle, http: aiohttp.ClientSession, data: str, admin: str) -> None:
+    def __init__(
+        self, engine: Handle, http: aiohttp.ClientSession, data: str, admin: str, log: Path
+    ) -> None:
         self.engine = engine
+        self._log = log
         self._http = http
         self._data = data
         self._admin = admin
@@ -126,6 +129,21 @@ class Rig:
         async with self._http.get(self._admin + "/incidents") as reply:
             found: list[dict[str, Any]] = await reply.json()
             return found
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The gateway's record of each request, in the order they ended."""
+        for line in self._log.read_bytes().splitlines():
+            if line.startswith(b"{") and b'"ttft_s":' in line and b'"request_id":' in line:
+                record = json.loads(line)
+                if "duration_s" in record:
+                    yield record
+
+    async def checked(self, check: str, verdict: str) -> int:
+        """How many answers got a verdict, by the gateway's own counter."""
+        series = f'poolgate_checks_total{{check="{check}",verdict="{verdict}"}} '
+        async with self._http.get(self._admin + "/metrics") as reply:
+            lines = (await reply.text()).splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(series))
 
     async def ready(self, process: asyncio.subprocess.Process) -> None:
         """Wait until the gateway knows the engine. Raises TimeoutError, GatewayGone."""
@@ -216,7 +234,8 @@ async def rig(
             )
             try:
                 here = "http://127.0.0.1"
-                both = Rig(engine, http, f"{here}:{data}", f"{here}:{admin}")
+                there = f"{here}:{data}", f"{here}:{admin}"
+                both = Rig(engine, http, *there, Path(folder, "log"))
                 await both.ready(process)
                 yield both
             except GatewayGone:

@@ -37,7 +37,7 @@ EXPECTED: Mapping[Kind, frozenset[str]] = {
     Kind.OVER_LIMIT: frozenset({"400 context_length_exceeded"}),
     Kind.NOT_JSON: frozenset({"400 invalid_request"}),
     Kind.NOT_A_CHAT: frozenset({"400 invalid_request"}),
-    Kind.NOT_HTTP: frozenset({"400 -"}),
+    Kind.NOT_HTTP: frozenset({"400 malformed_http"}),
     Kind.SMUGGLED_FIELD: frozenset({"400 invalid_request"}),
     Kind.TOO_LARGE: frozenset({"413 request_too_large"}),
     Kind.UNKNOWN_PATH: frozenset({"404 not_found"}),
@@ -63,8 +63,8 @@ KEPT_BACK = frozenset(
         Kind.FORBIDDEN_MODEL,
     }
 )  # fmt: skip
-# Answers in the engine's words, or in those of the HTTP parser.
-NOT_OURS = frozenset({Kind.ERROR_500, Kind.ERROR_EVENT, Kind.NOT_HTTP})
+# Answers in the engine's words.
+NOT_OURS = frozenset({Kind.ERROR_500, Kind.ERROR_EVENT})
 # What a trouble may do to calls under way, and for how long after it (seconds).
 _BY_TROUBLE: Mapping[Trouble, tuple[frozenset[str], float]] = {
     Trouble.STORE_FROZEN: (frozenset({"503 limiter_store_unavailable"}), 4.0),

@@ -24,7 +24,7 @@ CONTEXT, PREFILL_POOL, DECODE_POOL = 131_072, 32_768, 98_304
 PREFILL_SPEED = 30_000.0  # tokens a second
 TENANTS = ("amber", "birch", "cedar", "dune")
 ROUNDS = 5  # prompts a tenant: together they go once through decode's pool
-LESSONS = 24  # answers the latency check learns from; it judges after 20
+LESSONS = 50  # answers the latency check learns from; it judges after 48
 MODEL = "poolgate-sim"
 
 

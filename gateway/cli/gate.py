@@ -11,6 +11,7 @@ import aiohttp
 
 from gateway.cli import live
 from gateway.core import gate
+from gateway.edge.books import read_books
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,8 +39,14 @@ def run(args: argparse.Namespace) -> int:
 
 async def _examine(args: argparse.Namespace) -> gate.Report:
     async with aiohttp.ClientSession() as session:
-        discovery = await live.discovered(session, args)
-        return gate.evaluate(discovery.snapshot, context=args.context, headroom=args.headroom)
+        snapshot = (await live.discovered(session, args)).snapshot
+        transfer = None
+        if gate.disaggregated(snapshot):
+            prober = live.prober(session, args, live.DEADLINE)
+            transfer = gate.transfer_finding(await read_books(snapshot, prober))
+        return gate.evaluate(
+            snapshot, context=args.context, headroom=args.headroom, transfer=transfer
+        )
 
 
 def _as_json(report: gate.Report) -> dict[str, object]:

@@ -7,21 +7,19 @@ import asyncio
 import json
 import secrets
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
 from gateway.cli import junit, live
-from gateway.core import capacity, probe
+from gateway.core import probe
 from gateway.core.probe import Check, Report
-from gateway.edge.discovery import Discovery
-from gateway.edge.probe_run import Measure, Plan, ProbeRun, engine_measure
+from gateway.edge.probe_run import Measure, Plan, ProbeRun, engine_measure, local_measure
 from gateway.engines.base import Engine
 from gateway.tokens.assets import AssetError, AssetStore
 from gateway.tokens.counters import EngineCounters
-from gateway.types import Counted, TextPrompt, Verdict
+from gateway.types import Verdict
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -82,20 +80,21 @@ async def _probe(args: argparse.Namespace) -> Report:
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         discovery = await live.discovered(session, args)
-        known = _limit(discovery, args.model)
+        now = asyncio.get_running_loop().time()
+        known = probe.stated_limit(discovery.snapshot, args.model, now)
         engine = discovery.engine
         if isinstance(known, Check) or engine is None:
             checks = (known,) if isinstance(known, Check) else ()
             _tell(args, checks)
             return Report(checks)
         prober = live.prober(session, args, args.timeout)
-        sizes = _sizes(discovery)
+        context, pool = probe.sizes(discovery.snapshot)
         plan = Plan(
             args.model,
             secrets.token_bytes(32),
             known,
-            context=sizes.context,
-            pool=sizes.pool,
+            context=context,
+            pool=pool,
             pairs=args.pairs,
             whole_pool=args.long,
             idle=args.idle,
@@ -111,41 +110,9 @@ async def _probe(args: argparse.Namespace) -> Report:
         return Report(await runner.run(), known, args.detection)
 
 
-def _limit(discovery: Discovery, model: str) -> int | Check:
-    """The longest prompt by the engine's own word, or the check that failed over it."""
-    now = asyncio.get_running_loop().time()
-    word = capacity.capacity(discovery.snapshot, capacity.Rules(), now, model)
-    if isinstance(word, capacity.Known):
-        return word.tokens
-    unsafe = isinstance(word, capacity.Unsafe)
-    verdict = Verdict.MISMATCH if unsafe else Verdict.UNVERIFIABLE
-    return Check("limit", verdict, word.reason, needed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """Tokens: the shortest context of all workers, and the largest pool."""
-
-    context: int | None
-    pool: int | None
-
-
-def _sizes(discovery: Discovery) -> _Sizes:
-    facts = [fact for seen in discovery.snapshot.workers.values() for fact in seen.facts]
-    return _Sizes(
-        min((f.context_tokens for f in facts if f.context_tokens is not None), default=None),
-        max((f.pool_tokens for f in facts if f.pool_tokens is not None), default=None),
-    )
-
-
 def _local_measure(args: argparse.Namespace, engine: Engine) -> Measure:
-    counter = EngineCounters(AssetStore.open(args.tokenizers), args.tokenizer).load(engine.name)
-
-    async def measure(text: str) -> int | None:
-        length = await asyncio.to_thread(counter.count, TextPrompt((text,)))
-        return length.total if isinstance(length, Counted) else None
-
-    return measure
+    counters = EngineCounters(AssetStore.open(args.tokenizers), args.tokenizer)
+    return local_measure(counters, engine.name)
 
 
 def _tell(args: argparse.Namespace, checks: tuple[Check, ...]) -> None:
@@ -180,9 +147,8 @@ def _as_json(report: Report) -> dict[str, object]:
 
 
 def _case(check: Check) -> junit.Case:
-    bad = check.verdict in (Verdict.LEAK, Verdict.MISMATCH)
     # What had to be checked and could not be is no pass, and CI shows a skip as harmless.
-    failed = bad or (check.needed and check.verdict is Verdict.UNVERIFIABLE)
+    failed = check.at_fault or check.missing
     passed = check.verdict is Verdict.OK
     return junit.Case(
         _name(check),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -16,11 +18,12 @@ import uvloop
 from gateway.app import App
 from gateway.cli.config_file import own_environment, read_written
 from gateway.edge.access_log import AccessLog
+from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, Settings, SettingsError, for_backend, with_addresses
 from gateway.supervise.handover import Written
 from gateway.supervise.supervisor import StartError, Supervisor
-from gateway.supervise.worker import log_to_stderr, settle_memory
+from gateway.supervise.worker import settle_memory
 
 log = logging.getLogger("poolgate")
 EXIT_BAD_CONFIG = 2
@@ -50,6 +53,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Exit status 0 after a drain, 2 for a bad configuration, 1 where it cannot start."""
     log_to_stderr()
+    _raise_open_files()
     try:
         return uvloop.run(_serve(args))
     except SettingsError as error:
@@ -61,6 +65,13 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
+
+
+def _raise_open_files() -> None:
+    """A shell's soft limit, often 1024, would be met long before ``connections.total``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Gateway(Protocol):
@@ -90,6 +101,7 @@ async def _serve(args: argparse.Namespace) -> int:
         return await _serve_alone(args, lambda: _settings(args))
     text = read_written(args.config)
     settings = _settings(args, text)
+    log_to_stderr(settings.logging)
     if settings.workers == 1:
         return await _serve_alone(args, lambda: _settings(args, read_written(args.config)))
     workers = Supervisor(settings, text, own_environment(), access_log=not args.no_access_log)
@@ -129,7 +141,7 @@ async def _until_told(
         for notice in gateway.settings.notices:
             log.warning("%s", notice)
         log.info("listening on %s, admin on %s", gateway.data_url, gateway.admin_url)
-        await unless(_reload_when(told.reload, reload), told.end.wait())
+        await unless(_reload_when(told.reload, gateway, reload), told.end.wait())
         log.info("draining for up to %gs", gateway.settings.drain)
         if not await unless(gateway.drain(), told.at_once.wait()):
             log.warning("told to end once more: what runs is cut off")
@@ -153,22 +165,23 @@ class _Told:
 
 
 async def _reload_when(
-    told: asyncio.Event, reload: Callable[[], Coroutine[Any, Any, None]]
+    told: asyncio.Event, gateway: Gateway, reload: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
     """Whenever it is told, for ever."""
     while True:
         await told.wait()
         told.clear()
-        await _reload(reload)
+        await _reload(gateway, reload)
 
 
-async def _reload(reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _reload(gateway: Gateway, reload: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A bad file changes nothing."""
     try:
         await reload()
     except SettingsError as error:
         log.error("reload refused, the old configuration stays: %s", error)  # noqa: TRY400
     else:
+        log_to_stderr(gateway.settings.logging)
         log.info("configuration reloaded")
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from gateway.types import Role, WorkerFacts
 
@@ -119,6 +120,22 @@ def learn(snapshot: Snapshot, stated: int) -> Snapshot:
     )
 
 
+def heard(own: Snapshot, told: Snapshot) -> Snapshot:
+    """What another process found, with the lower limits that this one learnt of the same engines.
+
+    Its word may have crossed ours on the way.
+    """
+    workers = dict(told.workers)
+    for name, seen in told.workers.items():
+        before = own.workers.get(name)
+        if before is None or before.stated is None:
+            continue
+        if _incarnation(before.facts) == _incarnation(seen.facts):
+            stated = before.stated if seen.stated is None else min(before.stated, seen.stated)
+            workers[name] = replace(seen, stated=stated)
+    return Snapshot(workers)
+
+
 def capacity(snapshot: Snapshot, rules: Rules, now: float, model: str | None = None) -> Capacity:
     """The limit for ``model`` (or for any) at ``now``."""
     configured = rules.max_prompt_tokens
@@ -160,6 +177,18 @@ def incarnations(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
         for name, seen in sorted(snapshot.workers.items())
         for fact in seen.facts
     )
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Which engine it is, processes and capacity, as a short hash; empty while none has told.
+
+    Two moments with one digest met the same processes with the same pools and contexts.
+    """
+    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
+    if not facts:
+        return ""
+    sizes = sorted((fact.pool_tokens or 0, fact.context_tokens or 0) for fact in facts)
+    return sha256(repr((incarnations(snapshot), sizes)).encode()).hexdigest()[:16]
 
 
 def good_until(snapshot: Snapshot, rules: Rules) -> float:

@@ -6,6 +6,8 @@ A finding here is either *impossible* (``suspect``: no engine may legitimately d
 - content that is empty, with a finish reason: an end at once, a maximum of 0 tokens, a prompt that
   was only scored (``echo``, ``logprobs``), a maximum spent on reasoning;
 - tool calls and reasoning without content;
+- a response (/v1/responses has no finish reason) that was completed without output: an end at
+  once is one too, but a token was generated for it;
 - fewer choices than ``best_of``: only ``n`` of them are returned;
 - embeddings and counts, which generate nothing and are not judged.
 
@@ -19,6 +21,7 @@ from gateway.dialects import prompts
 from gateway.types import CheckResult, Ending, Observation, ParsedRequest, Usage, Verdict
 
 CHECK = "completeness"
+COMPLETED = "completed"  # the status of a response, where no reason is given beside it
 SPARE_TOKENS = 1  # an answer may have over its maximum: some engines sample before they look
 
 
@@ -33,12 +36,18 @@ def judge_completeness(request: ParsedRequest, seen: Observation) -> CheckResult
         return _impossible("empty" if seen.bytes_in == 0 else "unreadable")
     if seen.ending is not Ending.COMPLETE:
         return CheckResult(CHECK, Verdict.UNVERIFIABLE, str(seen.ending))
-    if not seen.finish_reasons:
+    if not seen.finish_reasons or _is_empty_response(request, seen):
         return _impossible("no_finish" if seen.spoke else "empty")
     found = _usage(request, seen, seen.usage) if seen.usage else None
     if found is None and "abort" in seen.finish_reasons:
         found = _doubtful("aborted")
     return found or CheckResult(CHECK, Verdict.OK)
+
+
+def _is_empty_response(request: ParsedRequest, seen: Observation) -> bool:
+    if COMPLETED not in seen.finish_reasons or seen.spoke or request.max_output_tokens == 0:
+        return False
+    return seen.usage is None or not seen.usage.completion_tokens
 
 
 def _usage(request: ParsedRequest, seen: Observation, usage: Usage) -> CheckResult | None:

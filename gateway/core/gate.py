@@ -7,14 +7,16 @@ engine, the checksum on KV transfers. What is not exposed fails closed, with an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from math import ceil
 
 from gateway.core.capacity import Snapshot
 from gateway.engines import known_bad
-from gateway.types import Role, WorkerFacts
+from gateway.types import Books, Role, WorkerFacts
+
+Legs = Mapping[Role, Books]  # of prefill and of decode
 
 # Tokens of the context an engine may keep for itself: SGLang keeps 7, vLLM and llama.cpp 1.
 RESERVE = 64
@@ -66,10 +68,13 @@ class Report:
         return Exit.PASS
 
 
-def evaluate(snapshot: Snapshot, *, context: int | None, headroom: float) -> Report:
+def evaluate(
+    snapshot: Snapshot, *, context: int | None, headroom: float, transfer: Finding | None = None
+) -> Report:
     """Judge every worker of a backend.
 
     ``context`` is the length promised to users; None takes the largest any worker advertises.
+    ``transfer``: what ``transfer_finding`` made of both legs' counts.
     """
     advertised = [
         fact.context_tokens
@@ -88,7 +93,58 @@ def evaluate(snapshot: Snapshot, *, context: int | None, headroom: float) -> Rep
     if not snapshot.workers:
         findings.append(Finding("limit", "-", Level.NOT_EXPOSED, "no worker answers"))
     findings.extend(_legs(snapshot))
+    if transfer is not None:
+        findings.append(transfer)
     return Report(tuple(findings), held, headroom)
+
+
+def disaggregated(snapshot: Snapshot) -> bool:
+    """Whether any worker is one leg of a prefill/decode engine."""
+    return any(fact.disaggregated for seen in snapshot.workers.values() for fact in seen.facts)
+
+
+def transfer_finding(now: Legs | None, before: Legs | None = None, slack: int = 0) -> Finding:
+    """Whether decode answered for more prompt tokens than prefill had sent it.
+
+    A sound engine's decode is behind prefill, never ahead. Without ``before`` all that the
+    processes ever counted is compared. With it, what they counted since: then what was in flight
+    at that time may be counted by decode alone, at most ``slack`` tokens (the decode pools).
+    ``now`` is None where not both legs show their counts.
+    """
+    if now is None:
+        text = "not exposed: prefill and decode do not both show the prompt tokens they counted"
+        return Finding("transfer", "-", Level.ADVICE, text)
+    prefill, decode = (_since(now, before, role) for role in (Role.PREFILL, Role.DECODE))
+    numbers = (
+        f"prefill computed {prefill.prompt_tokens} prompt tokens of {prefill.requests} requests, "
+        f"decode answered for {decode.prompt_tokens} of {decode.requests}"
+    )
+    if before is None and prefill.requests < decode.requests:
+        text = f"not comparable, prefill began later or is not all seen: {numbers}"
+        return Finding("transfer", "-", Level.ADVICE, text)
+    missing = decode.prompt_tokens - prefill.prompt_tokens
+    if missing > slack:
+        text = f"{missing} prompt tokens were never sent: {numbers}"
+        return Finding("transfer", "-", Level.FAIL, text)
+    failed = sum(leg.failed or 0 for leg in (prefill, decode))
+    told = f"{numbers}; {failed} transfers failed" if failed else numbers
+    return Finding("transfer", "-", Level.PASS, told)
+
+
+def continues(before: Legs, now: Legs) -> bool:
+    """Whether ``now`` can be later counts of the same processes: none has fallen."""
+    return all(
+        now[role].prompt_tokens >= leg.prompt_tokens and now[role].requests >= leg.requests
+        for role, leg in before.items()
+    )
+
+
+def _since(now: Legs, before: Legs | None, role: Role) -> Books:
+    if before is None:
+        return now[role]
+    leg, then = now[role], before[role]
+    failed = None if leg.failed is None else leg.failed - (then.failed or 0)
+    return Books(leg.requests - then.requests, leg.prompt_tokens - then.prompt_tokens, failed)
 
 
 def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[Finding]:
@@ -116,20 +172,20 @@ def _judge(fact: WorkerFacts, context: int | None, headroom: float) -> Iterator[
             " longer prompts must be refused in front of it",
         )
     if fact.disaggregated and fact.kv_checksum is not True:
+        cure = "start it with" if fact.kv_checksum is False else "update to a version that has"
         yield Finding(
             "kv_checksum",
             worker,
             Level.ADVICE,
-            "KV transfers are not verified: start it with --disaggregation-enable-kv-checksum",
+            f"KV transfers are not verified: {cure} --disaggregation-enable-kv-checksum",
         )
 
 
 def _legs(snapshot: Snapshot) -> Iterator[Finding]:
     """Both pools of a disaggregated engine must be seen: either one can be the small one."""
-    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
-    if not any(fact.disaggregated for fact in facts):
+    if not disaggregated(snapshot):
         return
-    seen_roles = {fact.role for fact in facts}
+    seen_roles = {fact.role for seen in snapshot.workers.values() for fact in seen.facts}
     missing = [role for role in (Role.PREFILL, Role.DECODE) if role not in seen_roles]
     if missing:
         text = f"no {' or '.join(missing)} worker is seen: name it with --worker"

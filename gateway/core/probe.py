@@ -13,6 +13,7 @@ from math import ceil, sqrt
 
 import msgspec
 
+from gateway.core import capacity
 from gateway.core.probe_text import Trace
 from gateway.types import Verdict
 
@@ -54,7 +55,8 @@ class Check:
     """One judged answer. ``tokens``: the prompt's length.
 
     ``needed``: without this check the probe has not run. ``answered``: a clean answer that could
-    have leaked; only these make the bound smaller.
+    have leaked; only these make the bound smaller. ``taken``: a prompt over the limit that was
+    answered.
     """
 
     check: str
@@ -63,6 +65,17 @@ class Check:
     tokens: int | None = None
     needed: bool = False
     answered: bool = False
+    taken: bool = False
+
+    @property
+    def at_fault(self) -> bool:
+        """Whether it found a leak or a wrong boundary."""
+        return self.verdict in (Verdict.LEAK, Verdict.MISMATCH)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it had to be made and could not be."""
+        return self.needed and self.verdict is Verdict.UNVERIFIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +98,9 @@ class Report:
     @property
     def exit(self) -> Exit:
         """A fault weighs more than what could not run: it is certain."""
-        if any(check.verdict in (Verdict.LEAK, Verdict.MISMATCH) for check in self.checks):
+        if any(check.at_fault for check in self.checks):
             return Exit.FAULT
-        missing = any(c.needed and c.verdict is Verdict.UNVERIFIABLE for c in self.checks)
+        missing = any(check.missing for check in self.checks)
         return Exit.COULD_NOT_RUN if missing or not self.checks else Exit.CLEAN
 
     @property
@@ -103,8 +116,7 @@ class Report:
         """
         if self.exit is Exit.FAULT or self.detection is None:
             return None
-        seen = self.clean_answers * self.detection.low
-        return min(1.0, _RULE_OF_THREE / seen) if seen else None
+        return leak_bound(self.clean_answers, self.detection)
 
     @property
     def bound_text(self) -> str:
@@ -120,6 +132,15 @@ class Report:
         if not answers:
             return "none: no clean answer"
         return f"3/(m q) with m = {answers} and q unknown: at best {min(1.0, 3 / answers):.2%}"
+
+
+def leak_bound(answers: int, seen: Detection) -> float | None:
+    """The leak rate that so many clean answers exclude with 95%; None where that is none.
+
+    3/(m q), the rule of three, with q at its interval's low end. research/detection.md 3.7.
+    """
+    weight = answers * seen.low
+    return min(1.0, _RULE_OF_THREE / weight) if weight else None
 
 
 def detection(text: str) -> Detection:
@@ -146,11 +167,34 @@ def wilson(seen: int, planted: int) -> Detection:
     return Detection(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def lengths(limit: int, context: int | None, pool: int | None) -> tuple[int, ...]:
+def stated_limit(snapshot: capacity.Snapshot, model: str, now: float) -> int | Check:
+    """The longest prompt by the workers' own word, or the check that failed over it."""
+    word = capacity.capacity(snapshot, capacity.Rules(), now, model)
+    if isinstance(word, capacity.Known):
+        return word.tokens
+    unsafe = isinstance(word, capacity.Unsafe)
+    verdict = Verdict.MISMATCH if unsafe else Verdict.UNVERIFIABLE
+    return Check("limit", verdict, word.reason, needed=True)
+
+
+def sizes(snapshot: capacity.Snapshot) -> tuple[int | None, int | None]:
+    """Tokens: the shortest context of all workers, and the largest pool; None where not told."""
+    facts = [fact for seen in snapshot.workers.values() for fact in seen.facts]
+    contexts = (fact.context_tokens for fact in facts if fact.context_tokens is not None)
+    pools = (fact.pool_tokens for fact in facts if fact.pool_tokens is not None)
+    return min(contexts, default=None), max(pools, default=None)
+
+
+def lengths(
+    limit: int, context: int | None, pool: int | None, *, quick: bool = False
+) -> tuple[int, ...]:
     """Lengths to send, ascending: around the limit, and near the context's end.
 
-    There twice: as late as possible, and early enough that a whole answer has room.
+    There twice: as late as possible, and early enough that a whole answer has room. ``quick``:
+    the limit and one token over alone.
     """
+    if quick:
+        return (limit, limit + 1)
     wanted = {limit - 1, limit, limit + 1, limit + OVER}
     if context is not None:
         last = context - 1 if pool is None else min(context - 1, pool + 1)
@@ -249,6 +293,17 @@ def _answer_within(tokens: int, reply: Reply, found: Sequence[Trace]) -> tuple[V
     return Verdict.OK, f"200, usage {reply.prompt_tokens}, own words only"
 
 
+def judge_together(tokens: int, other: int, reply: Reply, found: Sequence[Trace]) -> Check:
+    """One of two answers asked for at once; ``other`` is the other prompt's length.
+
+    Its count on this answer is the other's answer, whatever the words.
+    """
+    check = judge_within("together", tokens, reply, found)
+    if check.verdict is Verdict.MISMATCH and reply.prompt_tokens == other != tokens:
+        return replace(check, verdict=Verdict.LEAK, text=f"{check.text}: the other prompt's answer")
+    return check
+
+
 def after_no_abort(check: Check) -> Check:
     """A clean abort check proves nothing where P1's answer was over before it hung up."""
     if check.verdict is not Verdict.OK:
@@ -262,9 +317,9 @@ def judge_over(tokens: int, reply: Reply, found: Sequence[Trace]) -> Check:
     if reply.status == 200:
         if found:
             text = f"answered over the limit, with foreign words: {_told(found)}"
-            return Check("over", Verdict.LEAK, text, tokens, needed=True)
+            return Check("over", Verdict.LEAK, text, tokens, needed=True, taken=True)
         text = f"answered over the limit (200, usage {reply.prompt_tokens})"
-        return Check("over", Verdict.MISMATCH, text, tokens, needed=True)
+        return Check("over", Verdict.MISMATCH, text, tokens, needed=True, taken=True)
     if reply.status in _REFUSED:
         why = "" if reply.too_long else ", in words this version does not know"
         return Check("over", Verdict.OK, f"refused ({reply.status}{why})", tokens, needed=True)

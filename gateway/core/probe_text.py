@@ -11,9 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import shake_256
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gateway.core.lexicon import SIZE, lexicon
-from gateway.core.sentinel import LEAST_PARTIAL, WORDS, Numbers
+from gateway.core.sentinel import LEAST_PARTIAL, WORDS
 
 SLOT = 59  # words; with the brackets around its tag about 64 tokens
 ASK = "\n\nList every tag-like phrase above, word for word, one a line:\n"
@@ -21,7 +25,10 @@ PAD = " a"  # one token in the tokenizers we ship; the count is confirmed all th
 
 _WORD = re.compile(r"[^\W\d_]+")
 
-Gram = tuple[int, ...]
+BITS = SIZE.bit_length() - 1  # of a word: five of them fit into 63
+
+# Words by number. A prompt of a million tokens has about as many: two bytes each, not an object.
+Stream = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,10 @@ class Draft:
     seed: bytes
     label: str
 
-    def words(self, count: int) -> Numbers:
+    def words(self, count: int) -> Stream:
         """The first ``count`` words of its stream, by number."""
         raw = shake_256(self.seed + b"\0" + self.label.encode()).digest(2 * count)
-        return tuple(
-            int.from_bytes(raw[at : at + 2]) % SIZE for at in range(0, len(raw), 2)
-        )  # uniform: 4,096 divides 65,536
+        return np.frombuffer(raw, np.uint16) % np.uint16(SIZE)  # uniform: 4,096 divides 65,536
 
     def text(self, count: int, pad: int) -> str:
         """``count`` words, so many pad words, and the request to repeat the tags."""
@@ -58,7 +63,7 @@ class Written:
 
     label: str
     text: str
-    numbers: Numbers
+    numbers: Stream
     tokens: int
 
 
@@ -84,33 +89,61 @@ def first_guess(wanted: int, sample_words: int, sample_tokens: int) -> Guess:
     return Guess(max(0, int((wanted - 32) * sample_words / sample_tokens * 0.998)))
 
 
-def traces(answer: str, own: Numbers, others: Mapping[str, Numbers]) -> tuple[Trace, ...]:
+def traces(answer: str, own: Stream, others: Mapping[str, Stream]) -> tuple[Trace, ...]:
     """Which other prompts' words stand in an answer. Work: linear in all their words."""
     numbers = lexicon().numbers
-    said = tuple(numbers.get(word, -1) for word in _WORD.findall(answer.casefold()))
-    wanted = {gram for gram in _grams(said, LEAST_PARTIAL) if -1 not in gram}
-    wanted.difference_update(_grams(own, LEAST_PARTIAL))
-    if not wanted:
+    said = np.array([numbers.get(word, -1) for word in _WORD.findall(answer.casefold())], np.int64)
+    grams = _grams(said)
+    wanted = np.unique(grams[_all_listed(said)])
+    own_grams = _grams(own)
+    wanted = np.setdiff1d(wanted, own_grams[_among(own_grams, wanted)])
+    if not wanted.size:
         return ()
-    whole = set(_grams(said, WORDS))
+    whole = {tuple(said[start : start + WORDS]) for start in range(len(said) - WORDS + 1)}
     found = []
     for label, other in others.items():
-        runs = sum(gram in wanted for gram in _grams(other, LEAST_PARTIAL))
+        runs = int(_among(_grams(other), wanted).sum())
         if runs:
-            tags = sum(other[end - WORDS : end] in whole for end in range(SLOT, len(other), SLOT))
+            tags = sum(tuple(other[end - WORDS : end]) in whole for end in _tag_ends(other))
             found.append(Trace(label, runs, tags))
     return tuple(found)
 
 
-def _slots(numbers: Numbers) -> Iterator[str]:
+def _slots(numbers: Stream) -> Iterator[str]:
     phrase = lexicon().phrase
     for start in range(0, len(numbers), SLOT):
-        slot = numbers[start : start + SLOT]
+        slot = numbers[start : start + SLOT].tolist()
         if len(slot) < SLOT:
             yield " " + phrase(slot)
         else:
             yield f" {phrase(slot[:-WORDS])}\n[tag: {phrase(slot[-WORDS:])}]\n"
 
 
-def _grams(numbers: Numbers, size: int) -> Iterator[Gram]:
-    return zip(*(numbers[start:] for start in range(size)), strict=False)
+def _tag_ends(numbers: Stream) -> range:
+    return range(SLOT, len(numbers) + 1, SLOT)
+
+
+def _grams(numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Every five words in a row as one number."""
+    count = max(0, len(numbers) - LEAST_PARTIAL + 1)
+    packed = np.zeros(count, np.int64)
+    for place in range(LEAST_PARTIAL):
+        packed = (packed << BITS) | numbers[place : place + count].astype(np.int64)
+    return packed
+
+
+def _among(grams: npt.NDArray[np.int64], few: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the grams are among a few, which are sorted; the many are not, as by ``isin``."""
+    if not few.size:
+        return np.zeros(len(grams), np.bool_)
+    places = np.minimum(np.searchsorted(few, grams), few.size - 1)
+    return np.equal(few[places], grams)
+
+
+def _all_listed(said: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of an answer's grams are words of the list throughout."""
+    count = max(0, len(said) - LEAST_PARTIAL + 1)
+    listed = np.ones(count, np.bool_)
+    for place in range(LEAST_PARTIAL):
+        listed &= said[place : place + count] >= 0
+    return listed

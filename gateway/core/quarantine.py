@@ -12,8 +12,9 @@ The rules (research/detection.md, decisions 8 and section 4):
 - a quarantine ends by an operator's or a clean probe's word, suspicion also by time;
 - what may be taken out is capped (``within_share``), or framing would be a denial of service.
 
-Every change is a function from one frozen ``Standing`` to the next, so that a store shared by
-several gateways can apply them as well as this process.
+Several gateways come to one view: a ``Case`` is what is known of a backend, and ``merged`` of any
+number of cases is the same in whatever order and however often they are merged. Only the cap needs
+an order of its own (``agreed``): who is first to write takes a backend out.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf, nextafter
+from typing import Final
 
 from gateway.types import Evidence
 
+CANARY = "canary"  # the reason that keeps traffic off one that was not probed yet
 CLUES_KEPT = 16  # more corroborate nothing that these do not
 
 
@@ -49,9 +53,12 @@ class Rules:
     max_share: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Clue:
-    """One finding, as far as standing depends on it. ``tenant`` is whose answer showed it."""
+    """One finding, as far as standing depends on it. ``tenant`` is whose answer showed it.
+
+    ``at`` is in seconds since 1970. An empty ``tenant`` is one that cannot be told from others.
+    """
 
     at: float
     check: str
@@ -59,6 +66,35 @@ class Clue:
     evidence: Evidence
     forgeable: bool
     incident: str = ""
+
+    @property
+    def convicts(self) -> bool:
+        """Whether it needs no other."""
+        return self.evidence is Evidence.CERTAIN and not self.forgeable
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """When something was decided, in seconds since 1970, and why or by whom."""
+
+    at: float
+    why: str
+
+
+NEVER: Final = Mark(-1.0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of a backend: its last release, the clues since, whether it was taken out.
+
+    Clues are ordered by time; of those alike in check, tenant and weight the latest is kept, so
+    that a tenant that repeats itself displaces nobody else's.
+    """
+
+    released: Mark = NEVER
+    clues: tuple[Clue, ...] = ()
+    out: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +108,124 @@ class Standing:
     capped: bool = False
 
 
-def reported(standing: Standing, clue: Clue, rules: Rules, *, may_take_out: bool) -> Standing:
-    """The standing after a clue. ``may_take_out``: whether the cap leaves room for it.
+NOTHING: Final = Case()
+_CLEAN: Final = Standing()
 
-    A quarantined backend stays so; the clue is kept for the operator.
+BackendKey = tuple[str, str]  # a backend's name and URL
+
+
+def merged(one: Case, other: Case) -> Case:
+    """What both know. A release ends what was found up to its time, whoever knew of it.
+
+    Commutative, associative and idempotent: clocks of gateways need not agree for that.
     """
-    standing = at(standing, clue.at, rules)
+    released = max(one.released, other.released)
+    outs = [case.out for case in (one, other) if case.out and case.out.at > released.at]
+    clues = _kept(clue for clue in (*one.clues, *other.clues) if clue.at > released.at)
+    return Case(released, clues, max(outs, default=None))
+
+
+def reported(case: Case, clue: Clue) -> Case:
+    """The case after a clue; weak evidence moves nothing.
+
+    Its time is after the last release, whatever the clock of who found it says.
+    """
     if clue.evidence is Evidence.WEAK:
-        return standing
-    convicts = _convicts(standing.clues, clue)
-    kept = replace(standing, clues=(*standing.clues, clue)[-CLUES_KEPT:])
+        return case
+    at = max(clue.at, nextafter(case.released.at, inf))
+    return merged(case, Case(clues=(replace(clue, at=at),)))
+
+
+def release(case: Case, now: float, by: str) -> Case:
+    """The case after an operator's or a clean probe's word: nothing is held against it.
+
+    Its time is not before anything it ends.
+    """
+    ended = [clue.at for clue in case.clues] + ([case.out.at] if case.out else [])
+    return Case(Mark(max([now, case.released.at, *ended]), by))
+
+
+def standing(case: Case, now: float, rules: Rules) -> Standing:
+    """Where a backend stands at ``now``: old clues do not count; suspicion without any is over."""
+    if case == NOTHING:
+        return _CLEAN
+    clues = counting(case, now, rules)
+    if case.out is not None:
+        return Standing(State.QUARANTINED, case.out.at, case.out.why, clues)
+    if clues:
+        first = clues[0]
+        capped = convicted(clues)
+        return Standing(State.SUSPECT, first.at, first.check, clues, capped)
+    if case.clues:
+        ended = case.clues[-1].at + rules.window
+        return Standing(State.SERVING, ended, "no further finding")
+    return Standing(State.SERVING, case.released.at, f"released by {case.released.why}")
+
+
+def counting(case: Case, now: float, rules: Rules) -> tuple[Clue, ...]:
+    """The clues that are not too old."""
+    return tuple(clue for clue in case.clues if now - clue.at < rules.window)
+
+
+def convicted(clues: Collection[Clue]) -> bool:
+    """Whether these clues take a backend out, where the cap leaves room."""
+    checks = {clue.check for clue in clues}
+    tenants = {clue.tenant for clue in clues if clue.tenant}
+    return len(checks) > 1 or len(tenants) > 1 or any(clue.convicts for clue in clues)
+
+
+def agreed(
+    shared: Mapping[BackendKey, Case],
+    local: Mapping[BackendKey, Case],
+    peers: Mapping[BackendKey, Mapping[str, Collection[str]]],
+    now: float,
+    rules: Rules,
+) -> dict[BackendKey, Case]:
+    """The cases of ``shared`` and ``local`` together, with who is taken out decided.
+
+    Those whom ``shared`` has out stay out. Then those go out that were taken out locally, and those
+    that are convicted with clues that ``shared`` has not, in the order of their times, as long as
+    the cap leaves room: nothing here is in force until ``shared`` has it. ``peers`` are the
+    backends that serve now, with the names that serve each of their models; others are not judged.
+    """
+    cases = dict(shared)
+    wanted: list[tuple[bool, Mark, BackendKey]] = []
+    for key in {*shared, *local}:
+        theirs, mine = shared.get(key, NOTHING), local.get(key, NOTHING)
+        case = cases[key] = merged(theirs, replace(mine, out=None))
+        if case.out is not None:
+            continue
+        clues = counting(case, now, rules)
+        if mine.out is not None and mine.out.at > case.released.at:
+            wanted.append((False, mine.out, key))
+        elif case.clues != theirs.clues and convicted(clues):
+            wanted.append((True, Mark(clues[-1].at, clues[-1].check), key))
+    for is_new, mark, key in sorted(wanted):
+        out = {at[0] for at in peers if cases.get(at, NOTHING).out is not None}
+        if key not in peers:
+            room = not is_new
+        else:
+            room = within_share(key[0], peers[key], out, rules.max_share)
+        if room:
+            cases[key] = replace(cases[key], out=mark)
+    return cases
+
+
+def pruned(case: Case, now: float, rules: Rules) -> Case:
+    """The case without clues that are too old."""
+    return replace(case, clues=counting(case, now, rules))
+
+
+def of_unknown_tenants(case: Case) -> Case:
+    """The case once tenants have other pseudonyms, by which its clues cannot be told apart."""
+    return replace(case, clues=_kept(replace(clue, tenant="") for clue in case.clues))
+
+
+def awaiting(standing: Standing) -> Standing:
+    """The standing of a canary whose processes no probe has found clean yet: as quarantined."""
     if standing.state is State.QUARANTINED:
-        return kept
-    if convicts and may_take_out:
-        return _moved(kept, State.QUARANTINED, clue)
-    if standing.state is State.SUSPECT:
-        return replace(kept, capped=standing.capped or convicts)
-    return replace(_moved(kept, State.SUSPECT, clue), capped=convicts)
-
-
-def at(standing: Standing, now: float, rules: Rules) -> Standing:
-    """The standing at ``now``: old clues no longer count, and suspicion without any is over."""
-    clues = tuple(clue for clue in standing.clues if now - clue.at < rules.window)
-    if standing.state is State.SUSPECT and not clues:
-        return Standing(State.SERVING, now, "no further finding")
-    return standing if clues == standing.clues else replace(standing, clues=clues)
-
-
-def released(now: float, by: str) -> Standing:
-    """The standing after an operator's or a clean probe's word: nothing is held against it."""
-    return Standing(State.SERVING, now, f"released by {by}")
+        return standing
+    return replace(standing, state=State.QUARANTINED, reason=CANARY)
 
 
 def within_share(
@@ -118,11 +242,6 @@ def within_share(
     return all(len(out & set(names)) <= max_share * len(names) for names in serving.values())
 
 
-def _convicts(clues: Iterable[Clue], clue: Clue) -> bool:
-    if clue.evidence is Evidence.CERTAIN and not clue.forgeable:
-        return True
-    return any(before.check != clue.check or before.tenant != clue.tenant for before in clues)
-
-
-def _moved(standing: Standing, state: State, clue: Clue) -> Standing:
-    return replace(standing, state=state, since=clue.at, reason=clue.check, capped=False)
+def _kept(clues: Iterable[Clue]) -> tuple[Clue, ...]:
+    latest = {(clue.check, clue.tenant, clue.convicts): clue for clue in sorted(clues)}
+    return tuple(sorted(latest.values())[-CLUES_KEPT:])

@@ -94,9 +94,14 @@ class SentinelReader:
         return self._inner.complete
 
     @property
-    def response_id(self) -> str | None:
+    def new_ids(self) -> tuple[str, ...]:
         """As the inner reader saw it."""
-        return self._inner.response_id
+        return self._inner.new_ids
+
+    @property
+    def failure(self) -> bytes:
+        """As the inner reader saw it."""
+        return self._inner.failure
 
     def result(self) -> Observation:
         """What the inner reader saw."""

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
-from gateway.core import calibration
-from gateway.core.quarantine import State
+from gateway.core import calibration, outlier
+from gateway.core.quarantine import CANARY, State
 
 Told = Mapping[str, Any]
 
@@ -55,7 +55,12 @@ def troubles(overview: Told) -> Iterator[Trouble]:
     yield from _store(overview.get("limits", {}))
     yield from _processes(overview.get("processes", ()))
     for backend in overview.get("backends", ()):
-        for level, text in (*_standing(backend), *_limit(backend), *_workers(backend)):
+        for level, text in (
+            *_standing(backend),
+            *_ejection(backend),
+            *_limit(backend),
+            *_workers(backend),
+        ):
             yield Trouble(level, backend["name"], text)
 
 
@@ -76,7 +81,8 @@ def _headline(backends: Iterable[Told], serving: int, found: list[Trouble]) -> s
 
 def _serves(backend: Told) -> bool:
     known = backend["limit"]["state"] == "known" or _passes_unchecked(backend)
-    return known and backend["standing"]["state"] != State.QUARANTINED
+    ejected = backend["ejection"]["state"] == outlier.State.EJECTED
+    return known and not ejected and backend["standing"]["state"] != State.QUARANTINED
 
 
 def _passes_unchecked(backend: Told) -> bool:
@@ -104,7 +110,9 @@ def _standing(backend: Told) -> Iterator[tuple[Level, str]]:
     state, number = standing["state"], len(standing["incidents"])
     evidence = f"{standing['reason']}, {number} incident{_s(number)}"
     since = f"for {_for(standing['for_s'] or 0)}"
-    if state == State.QUARANTINED:
+    if state == State.QUARANTINED and standing["reason"] == CANARY:
+        yield Level.WARNING, "a canary: nothing is sent to it until a probe of it is clean"
+    elif state == State.QUARANTINED:
         yield Level.DANGER, f"quarantined {since} ({evidence}): nothing is sent to it"
     elif state == State.SUSPECT:
         floor = f"{backend['suspect_floor']:,}"
@@ -112,6 +120,16 @@ def _standing(backend: Told) -> Iterator[tuple[Level, str]]:
         if standing["held_by_max_share"]:
             text += "; quarantined but for the cap, quarantine.max_share"
         yield Level.WARNING, text
+
+
+def _ejection(backend: Told) -> Iterator[tuple[Level, str]]:
+    ejection = backend["ejection"]
+    reason, times = ejection["reason"], ejection["ejections"]
+    if ejection["state"] == outlier.State.EJECTED:
+        text = f"ejected after failures in a row ({reason}; ejection {times}), for another"
+        yield Level.WARNING, f"{text} {_for(ejection['for_s'])}: nothing is sent to it"
+    elif ejection["state"] == outlier.State.HALF_OPEN:
+        yield Level.WARNING, f"half open after failures in a row ({reason}): one request tries it"
 
 
 def _limit(backend: Told) -> Iterator[tuple[Level, str]]:

@@ -18,10 +18,13 @@ from gateway.types import Ending, Observation, Usage
 
 # The largest JSON answer held back to be looked at as a whole.
 MAX_BODY_BYTES = 64 * 2**20
+MAX_FAILURE_BYTES = 2**20  # of an answer's error that are kept to be read
+MOST_TOKENS = 2**40  # in one exchange; more is no count
 
 _ERROR_MARKERS = (b'"error"', b"event: error", b"event:error")
 _COMMON_MEMBERS = ("error", "type", "object", "id")
 _DONE = b"[DONE]"
+_ID = b'"id"'
 
 
 class Forward(Enum):
@@ -33,9 +36,12 @@ class Forward(Enum):
 
 
 def tokens(usage: Mapping[str, Any], name: str) -> int | None:
-    """A token count out of an engine's usage; None where it is missing or no count."""
+    """A token count out of an engine's usage; None where it is missing or no count.
+
+    JSON's integers have no end, and sums of these must fit metrics and traces.
+    """
     value = usage.get(name)
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 class Fold:
@@ -45,6 +51,7 @@ class Fold:
     hold to be worth decoding; an error's are added. ``terminal`` is set by whatever the dialect
     sends last, ``finished`` says that all was sent that a terminal event would confirm, ``spoke``
     that output of some kind was seen. ``unread_speaks``: events not worth decoding hold output.
+    ``response_id`` is the id told last, ``new_ids`` are those told since a reader emptied it.
     """
 
     members: tuple[str, ...] = ()
@@ -57,6 +64,7 @@ class Fold:
         self.failed = False
         self.spoke = False
         self.response_id: str | None = None
+        self.new_ids: tuple[str, ...] = ()
         self.finish: dict[int, str] = {}
 
     def body(self, value: Mapping[str, Any]) -> None:
@@ -77,10 +85,15 @@ class Fold:
         return False
 
     def identify(self, value: Mapping[str, Any]) -> None:
-        """Take the answer's id from the first object that has one."""
+        """Take the answer's id, where it is another than the one before. Some engines leave it
+        empty in some events: that is none.
+        """
         found = value.get("id")
-        if self.response_id is None and isinstance(found, str):
+        if not isinstance(found, str) or found == self.response_id:
+            return
+        if found or self.response_id is None:
             self.response_id = found
+            self.new_ids += (found,)
 
     def fails(self, value: Mapping[str, Any]) -> bool:
         """Whether this object reports an error, in any engine's shape; remembered if so."""
@@ -99,6 +112,7 @@ class _Reader:
         self._scanned = True
         self._ended = False
         self._names = (*_COMMON_MEMBERS, *fold.members)
+        self.failure = b""
 
     def _ending(self) -> Ending:
         raise NotImplementedError
@@ -109,9 +123,13 @@ class _Reader:
         return not self._fold.failed and self._ending() is Ending.COMPLETE
 
     @property
-    def response_id(self) -> str | None:
+    def new_ids(self) -> tuple[str, ...]:
         """See ``AnswerReader``."""
-        return self._fold.response_id
+        return self._fold.new_ids
+
+    def _keep_failure(self, data: bytes) -> None:
+        if self._fold.failed and not self.failure and len(data) <= MAX_FAILURE_BYTES:
+            self.failure = data
 
     def result(self) -> Observation:
         """See ``AnswerReader``."""
@@ -161,6 +179,7 @@ class JsonReader(_Reader):
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, dict) and not self._fold.fails(part):
                     self._fold.body(part)
+            self._keep_failure(body)
         return body
 
     def _release(self) -> bytes:
@@ -181,9 +200,11 @@ class StreamReader(_Reader):
         self._splitter = sse.Splitter(max_event)
         self._markers = (*fold.markers, *_ERROR_MARKERS)
         self._end_unseen = False  # the last event was too large to tell what it was
+        self._id_member = b""  # the id told last, as it stands in events
 
     def receive(self, chunk: bytes) -> bytes:
         """Pass on the events that the chunk completes."""
+        self._fold.new_ids = ()
         self._bytes_in += len(chunk)
         events = self._splitter.receive(chunk)
         if len(events) == 1:
@@ -192,6 +213,7 @@ class StreamReader(_Reader):
 
     def end(self) -> bytes:
         """Pass on an event that only lacked its blank line, unless it was cut off."""
+        self._fold.new_ids = ()
         left = self._splitter.end()
         rest = b"".join([self._pass(event) for event in left])
         if any(event.oversized for event in left):
@@ -216,17 +238,23 @@ class StreamReader(_Reader):
         self._end_unseen = False
 
     def _tells(self, raw: bytes) -> bool:
-        for marker in self._markers:  # noqa: SIM110 - any() takes four times as long, per token
+        for marker in self._markers:
             if marker in raw:
                 return True
-        return False
+        # No model writes this member: the quotes of its text are escaped.
+        return _ID in raw and not (self._id_member and self._id_member in raw)
 
     def _look_into(self, raw: bytes) -> bytes:
         data = sse.data_of(raw)
         if not data:
             return raw
         self._count()
-        match self._read(raw, data):
+        before = self._fold.response_id
+        forward = self._read(raw, data)
+        self._keep_failure(data)
+        if self._fold.response_id != before:
+            self._id_member = _id_member(raw, self._fold.response_id)
+        match forward:
             case Forward.DROP:
                 return b""
             case Forward.WITHOUT_USAGE:
@@ -252,6 +280,13 @@ class StreamReader(_Reader):
         return Ending.COMPLETE if whole else Ending.TRUNCATED
 
 
+def _id_member(raw: bytes, response_id: str | None) -> bytes:
+    """The member that tells the id, as this engine writes it; empty where it is written oddly."""
+    value = bytes(wire.encode(response_id))
+    spelt = (_ID + colon + value for colon in (b":", b": "))
+    return next((member for member in spelt if member in raw), b"")
+
+
 def _without_usage(raw: bytes, data: bytes) -> bytes:
     try:
         return sse.with_data(raw, wire.apply_edits(data, {"usage": None}))
@@ -271,8 +306,10 @@ class UnscannedReader(_Reader):
         fold.failed = failed
 
     def receive(self, chunk: bytes) -> bytes:
-        """Pass the chunk on."""
+        """Pass the chunk on, and keep what an engine says of its failure."""
         self._bytes_in += len(chunk)
+        if self._fold.failed and len(self.failure) + len(chunk) <= MAX_FAILURE_BYTES:
+            self.failure += chunk
         return chunk
 
     def end(self) -> bytes:

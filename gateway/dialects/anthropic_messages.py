@@ -28,6 +28,7 @@ class AnthropicMessages(BaseDialect):
     """POST /v1/messages and /v1/messages/count_tokens."""
 
     name = "anthropic_messages"
+    operation = "chat"
     paths: Mapping[str, str] = {"/v1/messages": "messages", _COUNT: "token counting"}
 
     def parse(self, path: str, raw: bytes) -> ParsedRequest:

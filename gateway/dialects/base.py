@@ -49,8 +49,18 @@ class AnswerReader(Protocol):
         """Whether ``result`` would say COMPLETE by now. Cheap: asked for every chunk."""
 
     @property
-    def response_id(self) -> str | None:
-        """The answer's id, once it was told."""
+    def new_ids(self) -> tuple[str, ...]:
+        """The answer's id where ``receive`` or ``end`` just learnt it, or found it changed.
+
+        Several where it changed several times in these bytes.
+        """
+
+    @property
+    def failure(self) -> bytes:
+        """What told first that the answer failed, as JSON: an event's data or a body; else empty.
+
+        It may hold text of the answer too: only its error objects say what the engine says.
+        """
 
     def result(self) -> Observation:
         """What was seen so far; COMPLETE only after a terminal event or a whole JSON body."""
@@ -60,6 +70,7 @@ class Dialect(Protocol):
     """One API dialect."""
 
     name: str
+    operation: str  # OpenTelemetry's gen_ai.operation.name
     paths: Mapping[str, str]  # path -> what the endpoint does, for docs and metrics
 
     def parse(self, path: str, raw: bytes) -> ParsedRequest:

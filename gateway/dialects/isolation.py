@@ -41,8 +41,11 @@ REFUSED = frozenset(
         "positional_embed_overrides",
     }
 )
+_LONGEST_NAME = 64  # of a client's own repeated in a message
 DROPPED = frozenset({"rid", "request_id", "cache_salt", "extra_key", "priority"})
 
+# What of a request is the client's own, and no member that an engine reads by name.
+_CLIENTS_OWN = frozenset({"tools", "functions", "response_format", "metadata", "logit_bias"})
 # vLLM copies this object's members to where it keeps kv_transfer_params.
 _VLLM_EXTRA = "vllm_xargs"
 
@@ -65,3 +68,25 @@ def _refuse_values(body: Mapping[str, Any], prefix: str) -> None:
         if body[name] is not None:
             param = prefix + name
             raise malformed(f"The field '{param}' may not be set through this gateway.", param)
+
+
+def require_exact_names(body: Mapping[str, Any]) -> None:
+    """Refuse names that an engine which folds them would read as one of ours.
+
+    ``Messages`` or ``Content`` would be run and not counted. What tools' schemas and the like
+    call their members is not looked at.
+
+    Raises ``Rejection`` (MALFORMED) naming the field.
+    """
+    waiting: list[Any] = [body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            for name, member in value.items():
+                if name != name.casefold():
+                    param = name if len(name) <= _LONGEST_NAME and name.isprintable() else None
+                    raise malformed("This engine takes field names in small letters only.", param)
+                if name not in _CLIENTS_OWN:
+                    waiting.append(member)

@@ -14,6 +14,7 @@ class OpenAiChat(ChoicesDialect):
     """POST /v1/chat/completions."""
 
     name = "openai_chat"
+    operation = "chat"
     paths: Mapping[str, str] = {"/v1/chat/completions": "chat"}
     subject = "messages"
 

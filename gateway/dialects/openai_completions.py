@@ -14,6 +14,7 @@ class OpenAiCompletions(ChoicesDialect):
     """POST /v1/completions."""
 
     name = "openai_completions"
+    operation = "text_completion"
     paths: Mapping[str, str] = {"/v1/completions": "completions"}
     subject = "prompt"
 

@@ -13,6 +13,7 @@ class OpenAiEmbeddings(openai_common.OpenAiErrors):
     """POST /v1/embeddings."""
 
     name = "openai_embeddings"
+    operation = "embeddings"
     paths: Mapping[str, str] = {"/v1/embeddings": "embeddings"}
     subject = "input"
 

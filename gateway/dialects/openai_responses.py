@@ -18,6 +18,7 @@ class OpenAiResponses(openai_common.OpenAiErrors):
     """POST /v1/responses."""
 
     name = "openai_responses"
+    operation = "chat"
     paths: Mapping[str, str] = {"/v1/responses": "responses"}
     subject = "input"
 
@@ -90,7 +91,9 @@ class ResponseFold(Fold):
     def body(self, value: Mapping[str, Any]) -> None:
         """A response object, whole or inside an event."""
         self.identify(value)
-        self.spoke = self.spoke or bool(value.get("output"))
+        output = value.get("output")
+        if isinstance(output, list):
+            self.spoke = self.spoke or any(map(_speaks, output))
         status, details = value.get("status"), value.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         match status:
@@ -118,3 +121,18 @@ class ResponseFold(Fold):
     def usage(self) -> Usage | None:
         """The usage of the last response object that had one."""
         return self._usage
+
+
+def _speaks(item: Any) -> bool:
+    """Whether an output item holds something. Calls of any kind do; messages may be empty."""
+    if not isinstance(item, dict):
+        return False
+    if item.get("type") not in ("message", "reasoning"):
+        return True
+    parts = [part for name in ("content", "summary") for part in _listed(item.get(name))]
+    said = (part.get(name) for part in parts for name in ("text", "refusal"))
+    return any(said) or bool(item.get("encrypted_content"))
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []

@@ -23,6 +23,7 @@ class SglangGenerate(openai_common.OpenAiErrors):
     """POST /generate. Its own errors are ``{"error": {"message": ...}}``, as OpenAI's are."""
 
     name = "sglang_generate"
+    operation = "text_completion"
     paths: Mapping[str, str] = {"/generate": "native generation"}
     subject = "prompt"
 

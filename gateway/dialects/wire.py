@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from gateway.dialects import unambiguous
 from gateway.errors import Kind, Rejection
 
 Edits = Mapping[str, msgspec.Raw | None]
@@ -22,6 +23,10 @@ INT64_MAX = 2**63 - 1
 
 _MOST_BYTES_EXPLAINED = 2**20  # finding the field at fault costs more than reading a good body
 _LONGEST_NAME = 64  # of a client's own field name repeated in a message
+_TOO_DEEP = (
+    f"The request body is nested deeper than {unambiguous.MOST_NESTED} levels, or holds over "
+    f"{unambiguous.MOST_HELD} objects and lists."
+)
 _BOM = b"\xef\xbb\xbf"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
@@ -46,9 +51,9 @@ def malformed(message: str, param: str | None = None) -> Rejection:
 
 
 def decode_object(raw: bytes) -> dict[str, Any]:
-    """A request body as a dict; of duplicate members the last counts, as in every engine seen.
+    """A request body as a dict, no name of it repeated at any depth.
 
-    Raises ``Rejection`` (MALFORMED), with the top-level member at fault where it can be told.
+    Raises ``Rejection`` (MALFORMED), with the member at fault where it can be told.
     """
     try:
         body = _anything.decode(raw)
@@ -56,12 +61,23 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise _explain(raw, error) from None
     if not isinstance(body, dict):
         raise malformed("The request body must be a JSON object.")
+    if unambiguous.is_overgrown(raw, body):
+        raise malformed(_TOO_DEEP)
+    if unambiguous.repeats_a_name(raw, body):
+        raise _repeats(raw)
     return body
+
+
+def _repeats(raw: bytes) -> Rejection:
+    name = unambiguous.repeated_name(raw) if len(raw) <= _MOST_BYTES_EXPLAINED else None
+    if name is None or not _is_tellable(name):
+        return malformed("The request body holds a field twice in one object.")
+    return malformed(f"The field '{name}' is there twice in one object.", name)
 
 
 def _explain(raw: bytes, error: Exception) -> Rejection:
     if isinstance(error, RecursionError):
-        return malformed("The request body is nested too deeply.")
+        return malformed(_TOO_DEEP)
     if raw.startswith(_BOM):
         return malformed("The request body must not begin with a byte order mark.")
     if not raw.strip():
@@ -85,13 +101,17 @@ def _member_at_fault(raw: bytes) -> str | None:
 
 
 def _is_at_fault(name: str, value: msgspec.Raw) -> bool:
-    if len(name) > _LONGEST_NAME or not name.isprintable():
+    if not _is_tellable(name):
         return False
     try:
         _anything.decode(value)
     except (msgspec.DecodeError, RecursionError):
         return True
     return _MARK in bytes(value)
+
+
+def _is_tellable(name: str) -> bool:
+    return len(name) <= _LONGEST_NAME and name.isprintable()
 
 
 def decode_lenient(raw: bytes, names: Iterable[str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from aiohttp import web
 from gateway import __version__
 from gateway.core import calibration, troubles
 from gateway.core.capacity import Known, Seen, Unknown, Unsafe, contradictions
+from gateway.core.gate import Level
 from gateway.core.quarantine import State
 from gateway.edge import page
 from gateway.edge.backends import Backend
@@ -24,6 +25,7 @@ from gateway.edge.standing import Standings
 from gateway.edge.usage import live_use
 
 JSON = "application/json"
+WAITING_CANARY = 3  # of poolgate_backend_standing
 FILTERS = frozenset({"kind", "backend", "tenant", "since"})
 CALIBRATED = MappingProxyType({calibration.State.EXACT: 1, calibration.State.DIFFERS: -1})
 
@@ -38,12 +40,14 @@ class Admin:
         metrics: Metrics,
         clock: Callable[[], float],
         standings: Standings,
+        shared: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
         self._handler = handler
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._standings = standings
+        self._shared = shared  # how what gateways share stands; None where they share nothing
         self._started = clock()
 
     def application(self) -> web.Application:
@@ -81,8 +85,10 @@ class Admin:
     async def metrics(self, _request: web.Request) -> web.Response:
         """The Prometheus scrape; gauges of limits are set now, from the snapshots."""
         self._metrics.forget_limits()  # of workers that are gone
-        for backend in self._handler.runtime.backends:
+        backends = self._handler.runtime.backends
+        for backend in backends:
             self._set_gauges(backend)
+        self._metrics.probers.set(any(backend.discovery.asks for backend in backends))
         return web.Response(
             body=self._metrics.render(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
@@ -102,7 +108,8 @@ class Admin:
             "tenants": await live_use(
                 runtime.limiting.leases, runtime.tenants, runtime.limiting.settings.timeout
             ),
-            "incidents": len(self._recorder.incidents),
+            "incidents": self._recorder.incidents.own,
+            "shared": self._shared(),
         }
         return web.Response(body=msgspec.json.encode(body), content_type=JSON)
 
@@ -146,6 +153,9 @@ class Admin:
         name = request.match_info["name"]
         if self._standings.release(name, "operator") is None:
             return _error(404, "no backend has that name")
+        for backend in self._handler.runtime.backends:
+            if backend.name == name:
+                backend.vouch()
         return web.json_response({"backend": name, "standing": str(State.SERVING)})
 
     def _backend(self, backend: Backend) -> dict[str, Any]:
@@ -155,12 +165,17 @@ class Admin:
             "url": backend.wiring.url,
             "engine": discovery.engine.name if discovery.engine else None,
             "router": discovery.router.name if discovery.router else None,
+            "asks_it": discovery.asks,
             "limit": _limit(backend),
-            "standing": _standing(backend, self._clock()),
+            "standing": _standing(backend, self._standings.now()),
+            "ejection": _ejection(backend, self._clock()),
             "in_flight": backend.in_flight,
+            "load": msgspec.to_builtins(backend.past.load),
             "queue": backend.queue.description() if backend.queue else None,
             "counting": backend.counting(),
             "calibration": _calibration(backend),
+            "gate": _gate(backend),
+            "probe": backend.probing() if backend.probing else None,
             "workers": [
                 _worker(name, seen, self._clock())
                 for name, seen in discovery.snapshot.workers.items()
@@ -192,12 +207,19 @@ class Admin:
         metrics.backend_state.labels(name).set(state)
         if backend.queue is not None:
             metrics.queue_waiting.labels(name).set(backend.queue.fair.waiting)
-        metrics.standing.labels(name).set(STANDING[backend.standing.state])
+        metrics.routing.ejected.labels(name).set(backend.past.health.until is not None)
+        metrics.routing.outstanding.labels(name).set(backend.past.load.prefilling)
+        standing = WAITING_CANARY if backend.held else STANDING[backend.standing.state]
+        metrics.standing.labels(name).set(standing)
+        for finding in backend.gate().findings if backend.gate else ():
+            metrics.gate_findings.labels(name, finding.check, finding.level).inc()
         if backend.calibrator is not None:
             found = backend.calibrator.found
             metrics.calibration_state.labels(name).set(CALIBRATED.get(found.state, 0))
             metrics.calibration_differences.labels(name).set(len(found.differences))
-        seen = backend.discovery.snapshot.workers.values()
+        snapshot = backend.discovery.snapshot
+        metrics.contradictions.labels(name).set(len(contradictions(snapshot)))
+        seen = snapshot.workers.values()
         ages = [float("inf") if word.at is None else now - word.at for word in seen]
         metrics.limit_age.labels(name).set(max(ages, default=float("inf")))
         for word in seen:
@@ -221,9 +243,20 @@ def _standing(backend: Backend, now: float) -> dict[str, Any]:
     return {
         "state": str(standing.state),
         "reason": standing.reason,
-        "for_s": round(now - standing.since, 1) if standing.reason else None,
+        "for_s": round(now - standing.since, 1) if standing.since else None,
         "held_by_max_share": standing.capped,
         "incidents": [clue.incident for clue in standing.clues],
+    }
+
+
+def _ejection(backend: Backend, now: float) -> dict[str, Any]:
+    health = backend.past.health
+    return {
+        "state": str(health.state(now)),
+        "reason": health.reason,
+        "failures_in_a_row": health.failures,
+        "ejections": health.ejections,
+        "for_s": None if health.until is None else round(max(0.0, health.until - now), 1),
     }
 
 
@@ -261,6 +294,20 @@ def _limit(backend: Backend) -> dict[str, Any]:
 
 def _calibration(backend: Backend) -> dict[str, Any] | None:
     return backend.calibrator.description() if backend.calibrator is not None else None
+
+
+def _gate(backend: Backend) -> dict[str, Any] | None:
+    """The gate's verdict on the backend as it runs, and what it did not pass."""
+    if backend.gate is None or not (report := backend.gate()).findings:
+        return None
+    return {
+        "verdict": report.exit.name.lower(),
+        "context": report.context,
+        "headroom": report.headroom,
+        "findings": [
+            msgspec.to_builtins(one) for one in report.findings if one.level is not Level.PASS
+        ],
+    }
 
 
 def _worker(name: str, seen: Seen, now: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -14,20 +14,25 @@ from gateway.core.capacity import (
     Rules,
     Snapshot,
     capacity,
+    digest,
     good_until,
     incarnations,
     models,
 )
+from gateway.core.choice import seed
+from gateway.core.gate import Report
 from gateway.core.latency import PrefillModel
 from gateway.core.prefixes import PrefixMemory
-from gateway.core.quarantine import Standing, State
+from gateway.core.probe_schedule import Schedule, held, vouched
+from gateway.core.quarantine import Standing, awaiting
 from gateway.edge.calibration import Calibrator
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Measurer
 from gateway.edge.discovery import Discovery
+from gateway.edge.ejection import Ejections
 from gateway.edge.queueing import Queue
 from gateway.edge.standing import Past, Standings
 from gateway.engines.base import Traits
-from gateway.errors import Kind, Rejection
 from gateway.types import Prompt
 
 STATED = Rules(allow_truncating_engine=True)  # the workers' word, without the operator's
@@ -48,6 +53,8 @@ class Wiring:
     salt: Callable[[str], str] | None  # tenant id -> cache salt
     salt_is_ours: bool = False  # no other gateway, and no earlier process, has the same
     prefill_ceiling: float | None = None  # tokens a second, the operator's word
+    counted_with: Hashable = None  # alike for backends whose tokens are counted alike
+    probes: Schedule | None = None  # when it is probed, if ever
     tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
 
@@ -74,6 +81,7 @@ class Backend:
         calibrator: Calibrator | None = None,
         queue: Queue | None = None,
         standings: Standings | None = None,
+        ejections: Ejections | None = None,
         prefix_steps: int = 200_000,
     ) -> None:
         self.wiring = wiring
@@ -82,21 +90,27 @@ class Backend:
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
         self.calibrator = calibrator  # None where no local tokenizer counts
-        self._standings = standings or Standings(clock)
+        self._standings = standings or Standings(wall_clock)
         self.past: Past = self._standings.past(wiring.name, wiring.url)
+        self.ejections = ejections or Ejections(self._standings, clock)
+        self.seed = seed(wiring.name)
         self.prefill = PrefillModel(given=wiring.prefill_ceiling)
         self.prefixes = PrefixMemory(prefix_steps)
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
-        self._clock = clock
+        self.clock = clock  # seconds, as in all that is recorded of its requests
+        self.load_elsewhere = 0  # at processes that serve together with this one
+        self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators
+        self.probing: Callable[[], Mapping[str, object]] | None = None  # its probes, likewise
         self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
         self._processes = incarnations(discovery.snapshot)
+        self._digest = (discovery.snapshot, digest(discovery.snapshot))
 
     def capacity(self, model: str | None = None) -> Capacity:
         """The longest prompt it may be sent now."""
         return self._held_back(
-            capacity(self.discovery.snapshot, self.wiring.rules, self._clock(), model)
+            capacity(self.discovery.snapshot, self.wiring.rules, self.clock(), model)
         )
 
     def capacity_for(self, model: str) -> Capacity:
@@ -104,7 +118,7 @@ class Backend:
 
         ``Known.age`` is that of the moment it was worked out.
         """
-        snapshot, now = self.discovery.snapshot, self._clock()
+        snapshot, now = self.discovery.snapshot, self.clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
             self._notice(snapshot)
@@ -120,8 +134,22 @@ class Backend:
 
     def stated(self, model: str) -> int | None:
         """The longest prompt its workers say they accept, before anything of ours is taken off."""
-        known = capacity(self.discovery.snapshot, STATED, self._clock(), model)
+        known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
         return known.tokens if isinstance(known, Known) else None
+
+    def refused(self, status: int, body: bytes) -> None:
+        """The engine failed a prompt that was admitted: if for its length, learn its limit.
+
+        ``body`` is an answer or an event of a stream. Only error objects in it are read.
+        """
+        engine = self.discovery.engine
+        stated = engine.stated_limit(status, body) if engine is not None else None
+        if stated is None:
+            return
+        if stated.max_prompt_tokens is not None:
+            self.discovery.learned_limit(stated.max_prompt_tokens)
+        else:
+            self.discovery.ask_soon()
 
     def _notice(self, snapshot: Snapshot) -> None:
         """What was learnt of processes that are no more says nothing of those there are."""
@@ -134,8 +162,27 @@ class Backend:
 
     @property
     def standing(self) -> Standing:
-        """Where it stands now, and why."""
-        return self._standings.of(self)
+        """Where it stands now, and why. A canary that waits for its probe is out too."""
+        standing = self._standings.of(self)
+        return awaiting(standing) if self.held else standing
+
+    @property
+    def held(self) -> bool:
+        """Whether it is a canary whose present processes no probe has found clean."""
+        probes = self.wiring.probes
+        return probes is not None and held(probes, self.past.probed, self.digest)
+
+    @property
+    def digest(self) -> str:
+        """Which processes with which capacity it is now (``capacity.digest``)."""
+        snapshot = self.discovery.snapshot
+        if self._digest[0] is not snapshot:
+            self._digest = snapshot, digest(snapshot)
+        return self._digest[1]
+
+    def vouch(self) -> None:
+        """An operator's word for its present processes: a canary need not wait for a probe."""
+        self.past.probed = vouched(self.past.probed, self.digest)
 
     @property
     def floor(self) -> int:
@@ -148,6 +195,22 @@ class Backend:
             return limit
         margin = self.calibrator.margin(limit.tokens)
         return replace(limit, tokens=limit.tokens - margin) if margin else limit
+
+    @property
+    def counted_as(self) -> Hashable:
+        """Alike for backends that give one count for one prompt, as far as that is known."""
+        engine, calibrator = self.discovery.engine, self.calibrator
+        return (
+            self.wiring.counted_with,
+            engine.name if engine is not None else None,
+            (calibrator.consequence, calibrator.found.offset) if calibrator is not None else None,
+        )
+
+    @property
+    def engine(self) -> str:
+        """Which engine it is; ``unknown`` before it told."""
+        engine = self.discovery.engine
+        return engine.name if engine is not None else "unknown"
 
     @property
     def load(self) -> int:
@@ -175,39 +238,3 @@ class Backend:
 
 def _by_engine() -> Mapping[str, object]:
     return {"tokenizer": "engine"}
-
-
-def choose(backends: Sequence[Backend], model: str) -> Backend:
-    """The backend for ``model``: not quarantined; best one that is not suspect, whose limit is
-    known, and that has least to do.
-
-    Raises ``Rejection``: MODEL_NOT_FOUND where no backend serves the model, QUARANTINED where
-    none that does may be used.
-    """
-    serving = [backend for backend in backends if backend.serves(model)]
-    if not serving:
-        raise Rejection(
-            Kind.MODEL_NOT_FOUND, "No backend of this gateway serves that model.", param="model"
-        )
-    states = [(backend, backend.standing.state) for backend in serving]
-    usable = [(one, state) for one, state in states if state is not State.QUARANTINED]
-    if not usable:
-        raise quarantined()
-    if len(usable) == 1:
-        return usable[0][0]
-    return min(
-        usable,
-        key=lambda one: (
-            one[1] is State.SUSPECT,
-            not isinstance(one[0].capacity(model), Known),
-            one[0].load,
-        ),
-    )[0]
-
-
-def quarantined() -> Rejection:
-    """The refusal where a model has no backend that may be used."""
-    return Rejection(
-        Kind.QUARANTINED,
-        "No backend of this model may be used now: integrity checks took them out of service.",
-    )

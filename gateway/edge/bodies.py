@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from gateway.errors import Kind, Rejection
+
+# Plain, quoted, or in the extended form, whose value can be no utf-8 by name alone.
+_CHARSET = re.compile(r'charset\s*(?:\*\s*)?=\s*"?([^";,]*)')
 
 
 async def read_body(request: web.BaseRequest, max_bytes: int, deadline: float) -> bytes:
     """The whole body as sent.
 
-    Raises ``Rejection``: BODY_TOO_LARGE over ``max_bytes``, MALFORMED where it does not arrive
-    within ``deadline`` seconds, UNSUPPORTED_ENCODING where it is compressed: what is counted must
-    be what is sent, and a bound on wire bytes would bound nothing.
+    Raises ``Rejection``: BODY_TOO_LARGE over ``max_bytes``, SLOW_BODY where it does not arrive
+    within ``deadline`` seconds, BAD_FRAMING where its chunks are none, UNSUPPORTED_ENCODING where
+    it is compressed or not in UTF-8: what is counted must be what is sent, and a bound on wire
+    bytes would bound nothing.
     """
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -22,31 +27,49 @@ async def read_body(request: web.BaseRequest, max_bytes: int, deadline: float) -
             Kind.UNSUPPORTED_ENCODING,
             "Compressed request bodies are not accepted; send plain JSON.",
         )
+    require_utf_8(request.headers.get("Content-Type", ""))
     declared = request.content_length
     if declared is not None and declared > max_bytes:
         raise _too_large(max_bytes)
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    if request.content.is_eof():  # a small body came with its head: nothing to wait for
-        body = request.content.read_nowait(-1)
-        if len(body) > max_bytes:
-            raise _too_large(max_bytes)
-        return body
-    parts: list[bytes] = []
-    size = 0
     try:
+        if request.content.is_eof():  # a small body came with its head: nothing to wait for
+            return _within(request.content.read_nowait(-1), max_bytes)
         async with asyncio.timeout(deadline):
-            while part := await request.content.readany():
-                size += len(part)
-                if size > max_bytes:
-                    raise _too_large(max_bytes)
-                parts.append(part)
+            return await _gathered(request.content, max_bytes)
     except TimeoutError as error:
         raise Rejection(
-            Kind.MALFORMED, f"The request body did not arrive within {deadline:g}s."
+            Kind.SLOW_BODY, f"The request body did not arrive within {deadline:g}s."
         ) from error
+    except web.RequestPayloadError as error:
+        raise Rejection(Kind.BAD_FRAMING, "The request body is not well-formed.") from error
+
+
+def require_utf_8(content_type: str) -> None:
+    """Raises ``Rejection`` where an engine might decode the body by another ``charset``."""
+    if "charset" not in (lower := content_type.lower()):
+        return
+    if any(charset.strip() not in ("utf-8", "utf8") for charset in _CHARSET.findall(lower)):
+        raise Rejection(Kind.UNSUPPORTED_ENCODING, "Request bodies must be JSON in UTF-8.")
+
+
+async def _gathered(content: StreamReader, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := await content.readany():
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _within(body: bytes, max_bytes: int) -> bytes:
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
+    return body
 
 
 def _too_large(max_bytes: int) -> Rejection:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hmac
 import ssl
-from datetime import UTC, datetime
 from functools import lru_cache
 
-from gateway.core import capacity, media, quarantine
+from gateway.core import capacity, media, outlier, quarantine
 from gateway.core.admission import Outcomes
 from gateway.core.calibration import OnDifference, Policy
+from gateway.core.connections import ConnectionRules
+from gateway.core.probe import detection
+from gateway.core.probe_schedule import Occasion, Release, Schedule
 from gateway.core.sentinel import Sentinels
 from gateway.edge.backends import Wiring
+from gateway.edge.clock import wall_clock
 from gateway.edge.counting import Threads
 from gateway.edge.inspection import CheckPolicy
 from gateway.edge.metrics import Metrics
+from gateway.edge.routing import Policy as RoutingPolicy
 from gateway.edge.sentinels import SentinelDesk, SentinelPolicy
 from gateway.settings import models as written
 from gateway.settings.integrity import Quarantine
 from gateway.settings.media import Media
+from gateway.settings.probing import Probe
+from gateway.settings.routing import Ejection, Routing
 from gateway.types import Action
 
 
@@ -52,6 +58,8 @@ def wiring(
         salt=salt if entry.cache_salt == "per_tenant" else None,
         salt_is_ours=alone and written_secret is None,
         prefill_ceiling=entry.prefill_ceiling,
+        counted_with=(entry.tokenizer, repr(entry.media)),
+        probes=probe_schedule(entry.probe) if entry.probe else None,
         tls=tls,
     )
 
@@ -63,6 +71,22 @@ def calibration_policy(calibration: written.Calibration) -> Policy:
         OnDifference(calibration.on_difference),
         calibration.margin,
         calibration.learn_offset,
+    )
+
+
+def probe_schedule(entry: Probe) -> Schedule:
+    """When a backend is probed, and when that ends its quarantine."""
+    release = entry.release
+    return Schedule(
+        when=tuple(Occasion(word) for word in entry.when),
+        every=entry.every,
+        retry=entry.retry,
+        at_load=entry.at_load,
+        quick=entry.plan == "quick",
+        canary=entry.canary,
+        release=Release(release.after, release.bound, detection(release.detection))
+        if release
+        else None,
     )
 
 
@@ -94,6 +118,12 @@ def check_policy(integrity: written.Integrity) -> CheckPolicy:
     )
 
 
+def integrity_secret(integrity: written.Integrity, process_secret: bytes) -> bytes:
+    """What keys what gateways must agree on. ``process_secret`` where no secret is written."""
+    secret = integrity.secret
+    return secret.get_secret_value().encode() if secret is not None else process_secret
+
+
 def sentinel_desk(
     settings: written.Settings,
     process_secret: bytes,
@@ -117,13 +147,8 @@ def sentinel_desk(
         SentinelPolicy(action, check.place != "off", check.scan, check.constrained),
         threads,
         metrics,
-        _wall_clock,
+        wall_clock,
     )
-
-
-def _wall_clock() -> float:
-    """Seconds since 1970, on which processes agree that know nothing of each other."""
-    return datetime.now(UTC).timestamp()
 
 
 def _action(word: str) -> Action | None:
@@ -131,6 +156,33 @@ def _action(word: str) -> Action | None:
     return None if word == "off" else Action.BLOCK if word == "hold" else Action(word)
 
 
+def connection_rules(settings: written.Settings) -> ConnectionRules:
+    """How many connections there may be, and how long one may keep us waiting."""
+    caps, waits = settings.connections, settings.timeouts
+    return ConnectionRules(
+        caps.total, caps.per_address, waits.headers, waits.write_idle, waits.keep_alive
+    )
+
+
 def quarantine_rules(entry: Quarantine) -> quarantine.Rules:
     """When a backend is suspect, and how many may be taken out."""
     return quarantine.Rules(entry.suspect_floor, entry.window, entry.max_share)
+
+
+def ejection_rules(entry: Ejection) -> outlier.Rules:
+    """When a backend that fails is left out, and for how long."""
+    return outlier.Rules(
+        entry.consecutive_failures, entry.base_time, entry.max_time, entry.max_share
+    )
+
+
+def routing_policy(entry: Routing, process_secret: bytes) -> RoutingPolicy:
+    """The choice among backends. ``process_secret`` keys affinity where no secret is written."""
+    written_secret = entry.secret.get_secret_value().encode() if entry.secret else process_secret
+    return RoutingPolicy(
+        entry.stream_tokens,
+        entry.load_factor,
+        written_secret if entry.policy == "affinity" else None,
+        entry.session,
+        entry.session_header,
+    )

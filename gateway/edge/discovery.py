@@ -1,19 +1,22 @@
 """Keeps asking a backend's workers what they hold, and publishes one immutable snapshot.
 
-There is one ``Discovery`` a backend and so one prober a process; the request path only reads
-``snapshot`` and ``engine``. What to ask and how to read it is the adapters' (``gateway.engines``),
-what follows from it is ``gateway.core.capacity``'s.
+There is one ``Discovery`` a backend and process; the request path only reads ``snapshot`` and
+``engine``. Of processes that serve together one asks, the others hear it (``one_prober``). What to
+ask and how to read it is the adapters' (``gateway.engines``), what follows from it is
+``gateway.core.capacity``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gateway.core import capacity
+from gateway.edge.one_prober import OneProber, Word
 from gateway.edge.probing import Prober
 from gateway.engines import detect
 from gateway.engines.base import Answers, Engine, Probe, Router, Unreadable, WorkerRef
@@ -24,16 +27,18 @@ log = logging.getLogger(__name__)
 # Rounds a router may be missing before what answers in its place is taken for what it seems.
 # The workers it told of go stale meanwhile, so nothing is admitted on their word.
 ROUTER_ROUNDS = 30
+LONGEST_ROUND = 5.0  # seconds beyond two refreshes without a word, after which each asks itself
 LEAST_PAUSE = 0.25  # seconds between rounds, however many requests suggest another one
 
-Word = tuple[WorkerFacts, ...] | capacity.Silent
+Saying = tuple[WorkerFacts, ...] | capacity.Silent
 
 
 class Discovery:
     """Asks one backend, and every worker behind it, each ``refresh`` seconds.
 
     ``engine_name`` is an adapter's name or ``auto``; ``extra_workers`` are URLs the operator
-    names because no router tells them. ``clock`` gives monotonic seconds.
+    names because no router tells them. ``clock`` gives monotonic seconds. ``together``: the
+    processes that need ask only once.
     """
 
     def __init__(
@@ -46,7 +51,11 @@ class Discovery:
         extra_workers: Sequence[str] = (),
         refresh: float = 10.0,
         clock: Callable[[], float],
+        together: OneProber | None = None,
     ) -> None:
+        self.key = json.dumps([name, url, engine_name, *extra_workers])
+        self._together = together
+        self._asked_at: float | None = None  # by this process or another
         self._name = name
         self._url = url
         self._prober = prober
@@ -64,19 +73,64 @@ class Discovery:
         self._without_router = 0  # rounds since the router last told
 
     async def run(self) -> None:
-        """Ask for ever. A round never fails; what it could not learn is in the snapshot."""
-        while True:
-            await self.round()
-            pause = min(LEAST_PAUSE, self._refresh)
-            await asyncio.sleep(pause)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._refresh - pause):
-                    await self._wake.wait()
-            self._wake.clear()
+        """Ask, or hear, for ever. A round never fails: what it missed is in the snapshot."""
+        if self._together is not None:
+            self._together.join(self)
+        try:
+            while True:
+                if self.asks:
+                    await self.round()
+                pause = min(LEAST_PAUSE, self._refresh)
+                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._refresh - pause):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            if self._together is not None:
+                self._together.leave(self)
+
+    @property
+    def asks(self) -> bool:
+        """Whether this process asks the engine: it does for all, or has heard nothing of late."""
+        if self._together is None or self._together.leads or self._asked_at is None:
+            return True
+        return self._clock() - self._asked_at > 2 * self._refresh + LONGEST_ROUND
 
     def ask_soon(self) -> None:
         """Something suggests that the engine changed: do not wait for the next refresh."""
-        self._wake.set()
+        if self._together is None or self._together.leads:
+            self._wake.set()
+        else:
+            self._together.ask_soon(self)
+
+    def word(self) -> Word | None:
+        """What the last round gave; None before the first."""
+        if self._asked_at is None:
+            return None
+        engine, router = self.engine, self.router
+        return Word(
+            self.snapshot,
+            engine.name if engine is not None else None,
+            router.name if router is not None else None,
+            self._asked_at,
+        )
+
+    def take(self, word: Word) -> None:
+        """Another process has asked. What this one has found since stays."""
+        if self._asked_at is not None and word.at < self._asked_at:
+            return
+        self._asked_at = word.at
+        if word.engine is not None:
+            self.engine = detect.by_name(word.engine)
+        self.router = detect.router_by_name(word.router)
+        self.snapshot = capacity.heard(self.snapshot, word.snapshot)
+        self._end_round()
+
+    async def first_round(self) -> None:
+        """Return once something is known of the engine, if only that it does not answer."""
+        if self._asked_at is None:
+            await self.next_round()
 
     async def next_round(self) -> None:
         """Return once the round under way, or the next one, is over."""
@@ -89,13 +143,15 @@ class Discovery:
         for line in capacity.contradictions(self.snapshot):
             if line not in before:
                 log.warning("backend %s: %s", self._name, line)
+        if self._together is not None:
+            self._together.learned(self, stated)
         self.ask_soon()
 
     async def round(self) -> None:
         """One round over the front and all workers, folded into ``snapshot``."""
         front = await self._prober.ask(self._url, self._questions(self._url))
         router = detect.detect_router(front)
-        words: dict[str, Word] = {}
+        words: dict[str, Saying] = {}
         complete = True
         if router is not None:
             self.router, self._without_router = router, 0
@@ -112,13 +168,19 @@ class Discovery:
         words.update(await self._ask_each(self._extra))
         for worker, word in words.items():
             self._report(worker, word.reason if isinstance(word, capacity.Silent) else None)
+        self._asked_at = self._clock()
         self.snapshot = capacity.observe(
-            self.snapshot, capacity.Round(words, complete), self._clock()
+            self.snapshot, capacity.Round(words, complete), self._asked_at
         )
+        self._end_round()
+        if self._together is not None:
+            self._together.tell(self)
+
+    def _end_round(self) -> None:
         self._round_over.set()
         self._round_over = asyncio.Event()
 
-    async def _behind(self, router: Router, front: Answers, words: dict[str, Word]) -> bool:
+    async def _behind(self, router: Router, front: Answers, words: dict[str, Saying]) -> bool:
         """The words of a router's workers; whether its list of them can be trusted."""
         told = router.workers(front)
         if isinstance(told, Unreadable):
@@ -130,11 +192,11 @@ class Discovery:
         words.update(await self._ask_each(told))
         return True
 
-    async def _ask_each(self, refs: Sequence[WorkerRef]) -> dict[str, Word]:
+    async def _ask_each(self, refs: Sequence[WorkerRef]) -> dict[str, Saying]:
         words = await asyncio.gather(*(self._ask(ref) for ref in refs))
         return {ref.url: word for ref, word in zip(refs, words, strict=True)}
 
-    async def _ask(self, ref: WorkerRef) -> Word:
+    async def _ask(self, ref: WorkerRef) -> Saying:
         word = await self._read(ref.url, await self._prober.ask(ref.url, self._questions(ref.url)))
         if isinstance(word, capacity.Silent) or ref.role == Role.REGULAR:
             return word
@@ -150,7 +212,7 @@ class Discovery:
             return detect.detection_probes()
         return (*detect.router_probes(), *engine.probes)
 
-    async def _read(self, url: str, answers: Answers) -> Word:
+    async def _read(self, url: str, answers: Answers) -> Saying:
         """What a worker's answers say. A known one that sounds different is asked from anew."""
         engine = self._named or self._known.get(url)
         if engine is None:

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from gateway.core.capacity import Snapshot
-from gateway.core.fingerprint.index import Index
-from gateway.core.fingerprint.shingles import KnownText, Scheme, entries_for
+from gateway.core.fingerprint.index import Index, Kind
+from gateway.core.fingerprint.shingles import Hashes, KnownText, Scheme, entries_for
 from gateway.core.fingerprint.sprt import Suspicion
+from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.metrics import Metrics
 from gateway.edge.tasks import Tasks
 from gateway.edge.watch import Watch
-from gateway.settings import Problem, SettingsError
-from gateway.settings.models import Integrity
+from gateway.settings import Problem, Settings, SettingsError
 from gateway.types import Action, ParsedRequest
 
 T = TypeVar("T")
+# Takes the backend's name and URL, the tenant's tag, and hashes of windows and of atoms.
+Tell = Callable[[BackendKey, str, Kind, Hashes, Hashes], None]
 
 UNKNOWN_POOL: Final = 262_144  # tokens, where an engine does not tell its pool
 MOST_TOKENS: Final = 2**25  # remembered for one backend: 160 MB
@@ -63,11 +65,24 @@ class Memories:
         self.atom_key = hmac.digest(secret, b"fingerprints: atoms", "sha256")
         self._clock = clock
         self._tenants: dict[str, int] = {}
+        self._names: dict[str, str] = {}  # of tenants, by their tags
         self._by_backend: dict[str, Memory] = {}
 
     def number(self, tenant: str) -> int:
         """The tenant's number in the memories."""
         return self._tenants.setdefault(tenant, len(self._tenants))
+
+    def tag(self, tenant: str) -> str:
+        """A tenant's keyed hash, alike wherever the key is."""
+        return hmac.new(self.secret, b"fingerprints: " + tenant.encode(), "sha256").hexdigest()[:16]
+
+    def know(self, tenants: Iterable[str]) -> None:
+        """Names whose tags other gateways may tell."""
+        self._names.update({self.tag(tenant): tenant for tenant in tenants})
+
+    def number_of(self, tag: str) -> int:
+        """The number of a tenant told by its tag; a tenant of its own where the name is unknown."""
+        return self.number(self._names.get(tag, tag))
 
     def tenant(self, number: int) -> str:
         """The tenant of a number. Raises ``LookupError`` where there is none."""
@@ -113,14 +128,19 @@ class Fingerprints:
         self.tasks = tasks
         self.metrics = metrics
         self.clock = clock
+        self.tell: Tell | None = None  # takes what other gateways are to know; None: nothing
+
+    def memory(self, backend: Backend) -> Memory:
+        """What is remembered for a backend, by what its engine's memory holds now."""
+        tokens = remembered_tokens(backend.discovery.snapshot, self.policy.pool_multiple)
+        return self.memories.of(backend.name, tokens)
 
     def watch(self, backend: Backend, request: ParsedRequest, tenant: Tenant) -> Watch | None:
         """The watch on one answer; None where nothing is generated."""
         if not request.generates:
             return None
-        tokens = remembered_tokens(backend.discovery.snapshot, self.policy.pool_multiple)
-        memory = self.memories.of(backend.name, tokens)
-        return Watch(self, memory, backend.name, request, tenant)
+        key = backend.name, backend.wiring.url
+        return Watch(self, self.memory(backend), key, request, tenant)
 
     async def worked_out(self, size: int, work: Callable[[], T]) -> T:
         """The result of ``work`` on ``size`` characters: here if they are few, else on a thread."""
@@ -130,8 +150,8 @@ class Fingerprints:
 
 
 async def fingerprinting(
-    integrity: Integrity,
-    process_secret: bytes,
+    settings: Settings,
+    secret: bytes,
     before: Fingerprints | None,
     threads: Threads,
     tasks: Tasks,
@@ -140,15 +160,17 @@ async def fingerprinting(
 ) -> Fingerprints | None:
     """The check as configured, with what the one ``before`` it remembered, under the same key.
 
+    ``secret`` is that of all gateways that share it.
+
     Raises ``SettingsError`` for a public text that cannot be read.
     """
-    check = integrity.fingerprints
+    check = settings.integrity.fingerprints
     if check is None:
         return None
-    written = integrity.secret.get_secret_value().encode() if integrity.secret else None
-    secret = written or process_secret
     kept = before.memories if before is not None and before.memories.secret == secret else None
     memories = kept or Memories(secret, clock)
+    if check.shared:
+        await asyncio.to_thread(memories.know, [tenant.id for tenant in settings.tenants])
     public = await asyncio.to_thread(_public_text, check.public_text, memories.scheme)
     policy = FingerprintPolicy(check.pool_multiple, Action(check.action), check.learning)
     return Fingerprints(policy, memories, public, threads, tasks, metrics, clock)

@@ -15,6 +15,7 @@ from gateway.dialects import wire
 from gateway.dialects.base import AnswerReader, Dialect
 from gateway.edge import relay
 from gateway.edge.actions import Actions
+from gateway.edge.attempts import Attempt
 from gateway.edge.backends import Backend
 from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
@@ -26,7 +27,8 @@ from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
-from gateway.edge.upstream import Upstream, UpstreamAnswer, request_headers
+from gateway.edge.trace import HEADERS
+from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
@@ -58,7 +60,8 @@ class Call:
         return wire.apply_edits(parsed.raw, edits, parsed.body.keys())
 
 
-Elsewhere = Callable[[Call], Awaitable[Call | None]]
+# The same call at another backend, if any; told whether this one was sent.
+Elsewhere = Callable[[Call, bool], Awaitable[Call | None]]
 
 
 class Forwarder:
@@ -90,13 +93,13 @@ class Forwarder:
         self._fingerprints = fingerprints
 
     async def forward(
-        self, call: Call, elsewhere: Elsewhere | None = None
+        self, call: Call, attempt: Attempt, elsewhere: Elsewhere | None = None
     ) -> web.StreamResponse | Call:
         """The engine's answer, inspected. Raises ``Rejection`` where there is none to give.
 
-        Where a check withheld the answer before anything of it was released, ``elsewhere`` may
-        have a call to make instead: then that is returned, and nothing of this one is recorded
-        as the exchange's outcome.
+        Where nothing was sent, or a check withheld the answer before anything of it was released,
+        ``elsewhere`` may have a call to make instead: then that is returned, and nothing of this
+        one is recorded as the exchange's outcome. Nothing else is asked twice: it may be under way.
         """
         exchange, backend = call.exchange, call.backend
         watch = None
@@ -117,11 +120,12 @@ class Forwarder:
         backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
         try:
-            return await self._answer(call, inspection)
+            return await self._answer(call, attempt, inspection)
         except Rejection as refusal:
             # Out of ``_answer`` it comes only while nothing has been released.
-            if elsewhere is not None and refusal.kind is Kind.WITHHELD:
-                other = await elsewhere(call)
+            sent = not isinstance(refusal, NotSent)
+            if elsewhere is not None and (refusal.kind is Kind.WITHHELD or not sent):
+                other = await elsewhere(call, sent)
             if other is None:
                 raise
             return other
@@ -180,19 +184,18 @@ class Forwarder:
             self._recollections.raw.add(call.tenant.id)
         return texts
 
-    async def _answer(self, call: Call, inspection: Inspection) -> web.StreamResponse:
-        async with await self._open(call) as answer:
+    async def _answer(
+        self, call: Call, attempt: Attempt, inspection: Inspection
+    ) -> web.StreamResponse:
+        async with await self._open(call, attempt) as answer:
             passage = self._passage(call, answer, inspection)
             try:
                 if passage.streams:
                     return await relay.pass_stream(passage)
-                response = await relay.pass_whole(passage)
-                if response.status >= 400:
-                    _refused_by_engine(call.backend, response)
-                return response
+                return await relay.pass_whole(passage)
             except (asyncio.CancelledError, relay.ClientGone):
                 if call.backend.wiring.drain_on_disconnect:
-                    reading = _read_on(call.exchange, answer.detach(), passage.reader)
+                    reading = _read_on(call, answer.detach(), passage.reader)
                     call.exchange.reading_on = self._tasks.spawn(reading, "drain")
                 raise
             except Rejection as refusal:
@@ -221,7 +224,7 @@ class Forwarder:
             clock=self._clock,
         )
 
-    async def _open(self, call: Call) -> UpstreamAnswer:
+    async def _open(self, call: Call, attempt: Attempt) -> UpstreamAnswer:
         """The engine's answer as soon as it begins.
 
         Under ``on_disconnect: drain`` a client that leaves during prefill does not cancel it:
@@ -234,11 +237,16 @@ class Forwarder:
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
-        exchange.forwarded_at = self._clock()
+        if exchange.trace is not None:
+            for name in HEADERS:
+                headers.popall(name, None)
+            headers.update(exchange.trace.headers())
+        exchange.forwarded_at, exchange.upstream = self._clock(), backend.wiring.url
         opening = self._upstream.open(
             url,
             headers,
             call.body(with_id=self._checks.binding is not None),
+            attempt,
             backend.wiring.tls,
         )
         try:
@@ -257,7 +265,7 @@ class Forwarder:
     async def _drain(self, opening: asyncio.Task[UpstreamAnswer], call: Call) -> None:
         with contextlib.suppress(Rejection):
             answer = await opening
-            await _read_on(call.exchange, answer, _reader(call, answer))
+            await _read_on(call, answer, _reader(call, answer))
 
     async def _conclude(self, exchange: Exchange, inspection: Inspection) -> None:
         """Judge what is left; a count still being made does not keep the client waiting."""
@@ -276,12 +284,13 @@ class Forwarder:
             self._recorder.write(exchange)
 
 
-async def _read_on(exchange: Exchange, answer: UpstreamAnswer, reader: AnswerReader) -> None:
+async def _read_on(call: Call, answer: UpstreamAnswer, reader: AnswerReader) -> None:
     """Read what nobody waits for any more, for the engine's sake and for what it showed."""
     try:
         await relay.read_out(answer, reader)
     finally:
-        exchange.observation = reader.result()
+        call.exchange.observation = reader.result()
+        call.backend.refused(answer.status, reader.failure)
 
 
 def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
@@ -291,19 +300,6 @@ def _reader(call: Call, answer: UpstreamAnswer) -> AnswerReader:
         content_type=answer.content_type,
         content_encoding=answer.content_encoding,
     )
-
-
-def _refused_by_engine(backend: Backend, response: web.Response) -> None:
-    """The engine refused what we admitted: learn the limit it states, if it is for length."""
-    engine = backend.discovery.engine
-    body = response.body if isinstance(response.body, bytes) else b""
-    stated = engine.stated_limit(response.status, body) if engine is not None else None
-    if stated is None:
-        return
-    if stated.max_prompt_tokens is not None:
-        backend.discovery.learned_limit(stated.max_prompt_tokens)
-    else:
-        backend.discovery.ask_soon()
 
 
 def salted(backend: Backend, tenant: Tenant, parsed: ParsedRequest) -> wire.Edits:

@@ -4,6 +4,7 @@ tells its id, and at its end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
@@ -30,6 +31,8 @@ from gateway.types import (
     TextPrompt,
     Verdict,
 )
+
+TELLING = 3  # events of a stream: two of them tell its id, where ids are told again
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,10 @@ class Inspection:
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
         # The id is random, so a slice of it decides alike on every replica and in the record.
         self._sampled = int(exchange.request_id[-8:], 16) < policy.sample * 2**32
-        self._bound = policy.binding is None
+        self._id: str | None = None  # the answer's, as told last
+        self._one_id = True
+        self._binding: CheckResult | None = None
+        self._refused = False
 
     def found(self, finding: Finding, *, withhold: bool = True) -> None:
         """The one way a finding takes effect: noted, acted upon as it asks.
@@ -107,10 +113,16 @@ class Inspection:
         result = latency.judge_ttft(self._backend.prefill, await self._uncached_tokens(), ttft)
         self._judged(result, Evidence.STRONG, self._policy.latency, withhold=True)
 
-    def identified(self, response_id: str | None) -> None:
-        """The answer's id, as soon as it is known: before the event that tells it is released."""
-        if not self._bound and response_id is not None:
+    def identified(self, ids: Sequence[str]) -> None:
+        """The answer's id, before the event that tells it, or another one, is released."""
+        for response_id in ids:
             self._judge_binding(response_id)
+
+    def failed(self, status: int, failure: bytes) -> None:
+        """What the engine says of its failure (``AnswerReader.failure``) may be its limit."""
+        if failure and not self._refused:
+            self._refused = True
+            self._backend.refused(status, failure)
 
     @property
     def alarmed(self) -> bool:
@@ -151,8 +163,9 @@ class Inspection:
 
     async def at_end(self, seen: Observation) -> None:
         """All of the answer is here and its end, at least, not released."""
-        if not self._bound:
+        if self._binding is None:
             self._judge_binding(seen.response_id)
+        self._conclude_binding(seen)
         result = completeness.judge_completeness(self._request, seen)
         self._judged(result, Evidence.WEAK, self._policy.completeness, withhold=True)
         if self._policy.prompt_tokens is not Action.FLAG:
@@ -171,6 +184,7 @@ class Inspection:
         if seen is None:
             return
         await self._length()
+        self._conclude_binding(seen)
         self._note_uncached()
         judged = {check.check for check in self._exchange.checks}
         if spotcheck.CHECK not in judged:
@@ -192,20 +206,35 @@ class Inspection:
     # --- the checks ---------------------------------------------------------------------------
 
     def _judge_binding(self, response_id: str | None) -> None:
-        """Once an answer. One sequence asked for: several have ids of their own on SGLang."""
-        self._bound = True
-        if self._policy.binding is None:
+        """At each id told. One sequence asked for: several have ids of their own on SGLang."""
+        past, kind = self._backend.past, self._request.dialect
+        if self._policy.binding is None or (self._binding is not None and self._binding.suspect):
             return
-        echoes, kind = self._backend.past.echoes, self._request.dialect
         single = completeness.answers(self._request) == 1
-        result = binding.judge_binding(
-            self._exchange.request_id, response_id, expected=single and kind in echoes
+        changed = bool(self._id) and self._id != response_id
+        self._one_id = self._one_id and single and not changed
+        self._id = response_id
+        self._binding = result = binding.judge_binding(
+            self._exchange.request_id,
+            response_id,
+            expected=single and kind in past.echoes,
+            changed=single and changed and kind in past.steady,
         )
         if result.verdict is Verdict.OK and single:
-            echoes.add(kind)
-        certain = result.reason == binding.ANOTHER
-        evidence = Evidence.CERTAIN if certain else Evidence.STRONG
-        self._judged(result, evidence, self._policy.binding, withhold=True)
+            past.echoes.add(kind)
+        if result.suspect:
+            certain = result.reason == binding.ANOTHER
+            evidence = Evidence.CERTAIN if certain else Evidence.STRONG
+            self.found(Finding(result, evidence, self._policy.binding))
+
+    def _conclude_binding(self, seen: Observation) -> None:
+        """Note what is no finding, once; and that a whole stream kept to one id."""
+        result, checks = self._binding, self._exchange.checks
+        if result is None or result.suspect or result in checks:
+            return
+        checks.append(result)
+        if self._id and self._one_id and seen.ending is Ending.COMPLETE and seen.events >= TELLING:
+            self._backend.past.steady.add(self._request.dialect)
 
     async def _judge_usage(self, seen: Observation, *, withhold: bool) -> None:
         if not self._sampled:

@@ -9,10 +9,11 @@ from typing import Any
 
 from gateway.core import probe
 from gateway.core.probe import Check, Reply
-from gateway.core.probe_text import Draft, Trace, Written, first_guess, traces
+from gateway.core.probe_text import Draft, Stream, Trace, Written, first_guess, traces
+from gateway.edge.counting import LocalCounters
 from gateway.edge.probing import Prober
 from gateway.engines.base import Engine, Probe
-from gateway.types import TextPrompt, Verdict
+from gateway.types import Counted, TextPrompt, Verdict
 
 PATH = "/v1/completions"
 DIALECT = "openai_completions"
@@ -24,13 +25,21 @@ Measure = Callable[[str], Awaitable[int | None]]
 Told = Callable[[Check], None]
 
 
+class GaveWay(Exception):
+    """Others need the engine."""
+
+
 class CannotRun(Exception):
     """Why the rest of a probe cannot be sent, for the person at the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to send. Lengths in tokens, ``idle`` in seconds; ``seed`` is secret, one a run."""
+    """What to send. Lengths in tokens, ``idle`` in seconds; ``seed`` is secret, one a run.
+
+    ``quick``: the limit, one token over and the salt alone, once. ``aborts``: a request may be
+    cancelled, which can corrupt others on some prefill/decode engines.
+    """
 
     model: str
     seed: bytes
@@ -40,17 +49,27 @@ class Plan:
     pairs: int = 1
     whole_pool: bool = False
     idle: float = 5.0
+    quick: bool = False
+    aborts: bool = True
 
 
 class ProbeRun:
     """One run against one backend.
 
     ``measure`` counts a text's tokens as the engine does, None where it cannot. ``told`` hears of
-    every check as it is made.
+    every check as it is made. ``may_go_on`` is asked before each prompt; ``gave_way`` says that
+    once it said no, and the rest was not sent.
     """
 
     def __init__(
-        self, plan: Plan, url: str, engine: Engine, prober: Prober, measure: Measure, told: Told
+        self,
+        plan: Plan,
+        url: str,
+        engine: Engine,
+        prober: Prober,
+        measure: Measure,
+        told: Told,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._plan = plan
         self._url = url
@@ -58,13 +77,17 @@ class ProbeRun:
         self._prober = prober
         self._measure = measure
         self._told = told
-        self._sent: dict[str, Written] = {}
+        self._may_go_on = may_go_on
+        self.gave_way = False
+        self._sent: dict[str, Stream] = {}
         self._checks: list[Check] = []
 
     async def run(self) -> tuple[Check, ...]:
         """Every check; one of its own says where the rest could not be sent."""
         try:
             await self._all()
+        except GaveWay:
+            self.gave_way = True
         except CannotRun as error:
             self._note(Check("run", Verdict.UNVERIFIABLE, str(error), needed=True))
         return tuple(self._checks)
@@ -75,16 +98,18 @@ class ProbeRun:
             raise CannotRun(f"a limit of {plan.limit} tokens is too small to probe")
         for length in self._lengths():
             await self._boundary(length)
-        for delay in probe.abort_delays(plan.pairs):
-            await self._abort(delay)
-        for _ in range(plan.pairs):
-            await self._idle()
+        if not plan.quick:
+            for delay in probe.abort_delays(plan.pairs if plan.aborts else 0):
+                await self._abort(delay)
+            for _ in range(plan.pairs):
+                await self._together()
+                await self._idle()
         await self._salt()
 
     def _lengths(self) -> Iterator[int]:
         plan = self._plan
         for _ in range(plan.pairs):
-            yield from probe.lengths(plan.limit, plan.context, plan.pool)
+            yield from probe.lengths(plan.limit, plan.context, plan.pool, quick=plan.quick)
 
     async def _boundary(self, length: int) -> None:
         await self._fill()
@@ -93,7 +118,7 @@ class ProbeRun:
             self._note(await self._judged("within", written))
         else:
             reply = await self._send(written)
-            self._note(probe.judge_over(length, reply, self._traces(written, reply)))
+            self._note(probe.judge_over(length, reply, await self._traces(written, reply)))
 
     async def _abort(self, delay: float) -> None:
         """P1 hangs up after ``delay`` seconds; P2's prompt is short, so that its answer is being
@@ -108,6 +133,17 @@ class ProbeRun:
             self._note(await self._judged("abort", written))
         else:
             self._note(probe.after_no_abort(await self._judged("abort", written)))
+
+    async def _together(self) -> None:
+        """Both ask at once, prompts of different lengths: an answer that reached the other of them
+        shows by its words or its count.
+        """
+        short = max(probe.SHORTEST, self._plan.limit // 4)
+        one, two = await self._write("P1", short), await self._write("P2", short + 1)
+        replies = await asyncio.gather(self._send(one), self._send(two))
+        for own, other, reply in zip((one, two), (two, one), replies, strict=True):
+            found = await self._traces(own, reply)
+            self._note(probe.judge_together(own.tokens, other.tokens, reply, found))
 
     async def _idle(self) -> None:
         await self._fill()
@@ -131,7 +167,8 @@ class ProbeRun:
     async def _judged(self, check: str, written: Written) -> Check:
         """P2's answer to a prompt that fits."""
         reply = await self._send(written)
-        return probe.judge_within(check, written.tokens, reply, self._traces(written, reply))
+        found = await self._traces(written, reply)
+        return probe.judge_within(check, written.tokens, reply, found)
 
     async def _fill(self) -> None:
         plan = self._plan
@@ -147,13 +184,15 @@ class ProbeRun:
         """A prompt of exactly so many tokens, unlike any other."""
         draft = Draft(self._plan.seed, f"{tenant}.{len(self._sent) + 1}")
         sample = tokens // 2
-        guess = first_guess(tokens, sample, await self._count(draft.text(sample, 0)))
+        # A million words take longer to write and to search than the event loop may stand still.
+        text = await asyncio.to_thread(draft.text, sample, 0)
+        guess = first_guess(tokens, sample, await self._count(text))
         for _ in range(MOST_GUESSES):
-            text = draft.text(guess.words, guess.pad)
+            text = await asyncio.to_thread(draft.text, guess.words, guess.pad)
             count = await self._count(text)
             if count == tokens:
                 written = Written(draft.label, text, draft.words(guess.words), tokens)
-                self._sent[draft.label] = written
+                self._sent[draft.label] = written.numbers
                 return written
             better = guess.better(tokens - count)
             if better is None:
@@ -175,6 +214,8 @@ class ProbeRun:
         most: int | None = None,
         stream: bool = False,
     ) -> Reply:
+        if not self._may_go_on():
+            raise GaveWay
         room = probe.answer_room(written.tokens, self._plan.context)
         body: dict[str, Any] = {
             "model": self._plan.model,
@@ -192,11 +233,9 @@ class ProbeRun:
         stated = self._engine.stated_limit(answer.status, answer.body)
         return probe.read_reply(answer.status, answer.body, too_long=stated is not None)
 
-    def _traces(self, written: Written, reply: Reply) -> tuple[Trace, ...]:
-        others = {
-            label: other.numbers for label, other in self._sent.items() if label != written.label
-        }
-        return traces(reply.text, written.numbers, others)
+    async def _traces(self, written: Written, reply: Reply) -> tuple[Trace, ...]:
+        others = {label: sent for label, sent in self._sent.items() if label != written.label}
+        return await asyncio.to_thread(traces, reply.text, written.numbers, others)
 
     def _note(self, check: Check) -> None:
         self._checks.append(check)
@@ -206,6 +245,17 @@ class ProbeRun:
 def _salt_tokens(limit: int) -> int:
     """Short enough that a small cache keeps the prompt under both salts."""
     return max(probe.SHORTEST, min(SALT_TOKENS, limit // 4))
+
+
+def local_measure(counters: LocalCounters, engine: str) -> Measure:
+    """Counts with a tokenizer of ours. Raises ``AssetError`` where it cannot be loaded."""
+    counter = counters.load(engine)
+
+    async def measure(text: str) -> int | None:
+        length = await asyncio.to_thread(counter.count, TextPrompt((text,)))
+        return length.total if isinstance(length, Counted) else None
+
+    return measure
 
 
 def engine_measure(engine: Engine, url: str, model: str, prober: Prober) -> Measure:

@@ -10,11 +10,10 @@ from typing import Protocol
 
 from gateway.core.fairness import Bounds, FairQueue, Pace, Reason, State, Ticket
 from gateway.core.tenants import Tenant
-from gateway.edge.exchange import Exchange
+from gateway.edge.exchange import Exchange, Stage
 from gateway.edge.metrics import Metrics
 from gateway.errors import Kind, Rejection
 from gateway.settings import queue as written
-from gateway.types import Bounded, Counted
 
 LONGEST_RETRY = 3600  # seconds: an estimate beyond is none
 _WHY: Mapping[Reason, str] = {
@@ -173,11 +172,11 @@ async def _turn(backend: Queued, queue: Queue, ticket: Ticket, exchange: Exchang
         await queue.turn(ticket)
     finally:
         backend.waiting -= 1
-        exchange.queued = loop.time() - began
+        ended = loop.time()
+        exchange.queued = ended - began
+        exchange.stages.append(Stage("queue", began, ended))
 
 
 def _tokens(exchange: Exchange, bounds: Bounds) -> int:
-    """The prompt's tokens or their bound; uncounted, it may be as long as anything let through."""
-    if isinstance(exchange.length, Counted | Bounded):
-        return exchange.length.total
-    return exchange.limit or bounds.prompt_tokens or 0
+    most = exchange.most_tokens
+    return most if most is not None else bounds.prompt_tokens or 0

@@ -21,6 +21,7 @@ from gateway.errors import Kind, Rejection
 from gateway.types import Ending
 
 EVENT_STREAM = "text/event-stream"
+MOST_HELD = 256 * 2**20  # bytes of an answer that is no stream; embeddings of a batch are large
 
 
 class ClientGone(Exception):
@@ -65,15 +66,21 @@ async def pass_whole(passage: Passage) -> web.Response:
     """Read it all, judge it, release it. Raises ``Rejection`` where it broke or is withheld."""
     answer, reader = passage.answer, passage.reader
     parts: list[bytes] = []
+    size = 0
     async for chunk in answer.chunks():
         if not parts and answer.status < 400:
             await passage.inspection.first_byte(passage.since_sent)
+        size += len(chunk)
+        if size > MOST_HELD:
+            raise Rejection(Kind.UPSTREAM_BROKE, "The engine's answer is too large to be checked.")
         parts.append(reader.receive(chunk))
     parts.append(reader.end())
+    passage.inspection.failed(answer.status, reader.failure)
     if passage.inspection.alarmed:
         parts.append(await passage.inspection.hear())
     body = b"".join(parts)
     if answer.status < 300:  # what an engine says of a redirect is not an answer
+        passage.inspection.identified(reader.new_ids)
         if passage.is_legible:
             await passage.inspection.hear_body(body)
         await passage.inspection.at_end(reader.result())
@@ -97,11 +104,12 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     try:
         async for chunk in _with_first(first, chunks):
             held += await _heard(passage, reader.receive(chunk))
-            passage.inspection.identified(reader.response_id)
+            _told(passage)
             if held and not passage.inspection.holds(reader):
                 await outlet.write(held)
                 held = b""
         held += await _heard(passage, reader.end())
+        _told(passage)
         _require_whole(reader)
         await passage.inspection.at_end(reader.result())
     except Rejection as refusal:
@@ -158,6 +166,12 @@ async def _heard(passage: Passage, events: bytes) -> bytes:
     return events
 
 
+def _told(passage: Passage) -> None:
+    """What the last bytes told of the answer as a whole, before they go out."""
+    passage.inspection.identified(passage.reader.new_ids)
+    passage.inspection.failed(passage.answer.status, passage.reader.failure)
+
+
 def _require_whole(reader: AnswerReader) -> None:
     """A stream that ended without its terminal event was cut, however cleanly the bytes ended."""
     if reader.result().ending is Ending.TRUNCATED:
@@ -175,6 +189,8 @@ async def _break_off(
     passage: Passage, response: web.StreamResponse, why: Rejection
 ) -> web.StreamResponse:
     """Say why, then close without the terminating chunk. What was held stays here."""
+    if why.kind is Kind.WITHHELD:  # else how it ended is the engine's doing, and told as that
+        passage.exchange.refusal = why
     with contextlib.suppress(ConnectionError):
         await response.write(passage.dialect.stream_error(why))
     if passage.request.transport is not None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from gateway.edge.connections import Connections, Server
 from gateway.edge.handler import Handler
 from gateway.edge.relay import ClientGone
 from gateway.edge.sharing import SharedSite
@@ -30,21 +31,18 @@ class Servers:
     """Data and admin plane of one process."""
 
     def __init__(
-        self, handler: Handler, admin: web.Application, tasks: Tasks, fronts: Fronts
+        self,
+        handler: Handler,
+        connections: Connections,
+        admin: web.Application,
+        tasks: Tasks,
+        fronts: Fronts,
     ) -> None:
         self._handler = handler
+        self._connections = connections
         self._fronts = fronts
         self._tasks = tasks
-        # The low-level server: no router, no middleware, so no second opinion on paths.
-        # Cancelling the handler is how a client's leaving reaches the engine. Nothing is
-        # decompressed: bodies that would need it are refused.
-        server = web.Server(
-            handler,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=_protocol_log(),
-        )
+        server = Server(handler, connections, access_log=None, logger=_protocol_log())
         self._data = web.ServerRunner(server, shutdown_timeout=CUT_OFF)
         self._admin = web.AppRunner(admin, access_log=None, shutdown_timeout=CUT_OFF)
         self.data_port = 0
@@ -60,6 +58,7 @@ class Servers:
         ):
             for site in self._sites(runner, place, context):
                 await site.start()
+        self._connections.begin()
         self.admin_port = _port(self._admin)
         self.data_port = _port(self._data)
 
@@ -88,12 +87,13 @@ class Servers:
 
     async def stop(self) -> None:
         """Close what is left."""
+        self._connections.stop()
         await self._data.cleanup()
         await self._admin.cleanup()
 
 
 def _protocol_log() -> logging.Logger:
-    """aiohttp's complaints about malformed requests, without what they quote of the request."""
+    """What aiohttp says of connections that broke, without what it quotes of requests."""
     protocol = logging.getLogger("poolgate.protocol")
     protocol.addFilter(_only_what)
     return protocol
@@ -103,8 +103,8 @@ def _only_what(record: logging.LogRecord) -> bool:
     kind = record.exc_info[0] if record.exc_info else None
     if kind is ClientGone:  # nobody's fault, and in the access record
         return False
-    error = kind.__name__ if kind else ""
-    record.msg, record.args = "request refused by the HTTP parser: %s", (error or "protocol error",)
+    error = kind.__name__ if kind else "protocol error"
+    record.msg, record.args = "a client's connection broke: %s", (error,)
     record.exc_info = record.exc_text = None
     record.levelno, record.levelname = logging.INFO, "INFO"
     return True

@@ -68,7 +68,7 @@ def to_engines(settings: Settings) -> dict[str, ssl.SSLContext]:
     for place, backend in enumerate(settings.backends):
         if backend.tls is not None:
             try:
-                contexts[backend.name] = _to_engine(backend.tls, f"backends[{place}].tls")
+                contexts[backend.name] = to_server(backend.tls, f"backends[{place}].tls")
             except SettingsError as error:
                 problems += error.problems
     if problems:
@@ -76,8 +76,8 @@ def to_engines(settings: Settings) -> dict[str, ssl.SSLContext]:
     return contexts
 
 
-def _to_engine(tls: EngineTls, path: str) -> ssl.SSLContext:
-    """Verifies the engine's certificate and its name."""
+def to_server(tls: EngineTls, path: str) -> ssl.SSLContext:
+    """Verifies the server's certificate and its name. Raises ``SettingsError``."""
     with _told(f"{path}.ca"):
         context = ssl.create_default_context(cafile=tls.ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

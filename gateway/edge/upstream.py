@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from gateway.core.outlier import Failure
 from gateway.errors import Kind, Rejection
 
 # Headers of a client's request that an engine may see. All else stays here: keys, cookies,
@@ -52,26 +54,63 @@ WITHHELD = frozenset(
 # A larger body goes out in slices: as one piece it held the loop for 9 ms at 4 MB under uvloop.
 SLICE = 256 * 1024
 AT_ONCE = 2**20
+NOT_IMPLEMENTED = 501  # a word on the request, unlike every other 5xx
+PIECE = 64 * 1024  # bytes of an answer at once: a client that takes none holds few copies of it
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds: to connect, to the first byte of the answer, between two reads of it."""
+    """Seconds: to connect, to the first byte of the answer, between two reads of it.
+
+    ``first_byte_per_1k``: what each thousand tokens of the prompt add to the first byte's.
+    """
 
     connect: float = 5.0
     first_byte: float = 1800.0
     idle: float = 300.0
+    first_byte_per_1k: float = 0.0
+
+    def first(self, tokens: int) -> float:
+        """Seconds to the first byte of the answer to a prompt of ``tokens``."""
+        return self.first_byte + self.first_byte_per_1k * tokens / 1000
+
+
+class Teller(Protocol):
+    """Who is told what becomes of a request (``gateway.edge.attempts``)."""
+
+    tokens: int
+
+    def answered(self) -> None:
+        """The first bytes of an answer are here."""
+
+    def completed(self) -> None:
+        """The answer is here, whole."""
+
+    def failed(self, failure: Failure) -> None:
+        """The engine failed it."""
+
+
+class NotSent(Rejection):
+    """Nothing of the request has left this process: it may be sent elsewhere."""
 
 
 class UpstreamAnswer:
     """An engine's answer while it is being read. Use as an async context manager.
 
-    ``sent_at`` is the loop's time when the request began to be sent.
+    ``sent_at`` is the loop's time when the request began to be sent. An engine may send the head
+    of an answer before it prefills: the first piece of the body has the first byte's deadline.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, idle: float, sent_at: float) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        deadlines: Deadlines,
+        sent_at: float,
+        teller: Teller,
+    ) -> None:
         self._response = response
-        self._idle = idle
+        self._deadlines = deadlines
+        self._teller = teller
         self.sent_at = sent_at
         self.status = response.status
         self.content_type = response.headers.get("Content-Type", "")
@@ -81,12 +120,12 @@ class UpstreamAnswer:
     def detach(self) -> UpstreamAnswer:
         """Hand the connection to another owner; leaving this context then closes nothing."""
         self._detached = True
-        return UpstreamAnswer(self._response, self._idle, self.sent_at)
+        return UpstreamAnswer(self._response, self._deadlines, self.sent_at, self._teller)
 
     def headers(self) -> CIMultiDict[str]:
         """What of the answer's headers passes on."""
         received = self._response.headers
-        nominated = received.get("Connection", "").lower()
+        nominated = _nominated(received)
         kept: CIMultiDict[str] = CIMultiDict()
         for name, value in received.items():
             lower = name.lower()
@@ -100,22 +139,35 @@ class UpstreamAnswer:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes. Raises ``Rejection`` (UPSTREAM_BROKE, UPSTREAM_TIMEOUT)."""
-        content = self._response.content
+        content, teller = self._response.content, self._teller
+        failing = _is_failure(self.status)
+        until: float | None = self.sent_at + self._deadlines.first(teller.tokens)
         while True:
             try:
                 if content.is_eof():  # all of it is here: nothing to wait for
                     chunk = content.read_nowait(-1)
+                elif until is not None:
+                    async with asyncio.timeout_at(until):
+                        chunk = await content.read(PIECE)
                 else:
-                    async with asyncio.timeout(self._idle):
-                        chunk = await content.readany()
+                    async with asyncio.timeout(self._deadlines.idle):
+                        chunk = await content.read(PIECE)
             except TimeoutError as error:
-                raise Rejection(
-                    Kind.UPSTREAM_TIMEOUT, f"The engine sent nothing for {self._idle:g}s (idle)."
-                ) from error
+                teller.failed(Failure.TIMEOUT)
+                if until is not None:
+                    raise _no_first_byte(self._deadlines, teller) from error
+                idle = f"The engine sent nothing for {self._deadlines.idle:g}s (idle)."
+                raise Rejection(Kind.UPSTREAM_TIMEOUT, idle) from error
             except (aiohttp.ClientError, OSError) as error:
+                teller.failed(Failure.BROKE)
                 raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.") from error
+            if not failing:
+                teller.answered()
             if not chunk:
+                if not failing:
+                    teller.completed()
                 return
+            until = None
             yield chunk
 
     async def __aenter__(self) -> UpstreamAnswer:
@@ -153,12 +205,14 @@ class Upstream:
         url: str,
         headers: CIMultiDict[str],
         body: bytes,
+        teller: Teller,
         tls: ssl.SSLContext | None = None,
     ) -> UpstreamAnswer:
         """POST ``body`` and wait for the answer's headers. Over https by ``tls``, else by default.
 
-        Raises ``Rejection``: UPSTREAM_UNAVAILABLE where the engine cannot be reached (nothing was
-        sent), UPSTREAM_TIMEOUT naming the deadline, UPSTREAM_BROKE for anything else.
+        Raises ``NotSent`` where the engine cannot be reached (UPSTREAM_UNAVAILABLE, or
+        UPSTREAM_TIMEOUT of the connection), otherwise ``Rejection``: UPSTREAM_TIMEOUT naming the
+        deadline, UPSTREAM_BROKE for anything else.
         """
         loop = asyncio.get_running_loop()
         data: bytes | AsyncIterator[memoryview] = body
@@ -167,7 +221,7 @@ class Upstream:
             data = _slices(body)
         sent_at = loop.time()
         try:
-            async with asyncio.timeout(self._deadlines.first_byte):
+            async with asyncio.timeout(self._deadlines.first(teller.tokens)):
                 response = await self._session.post(
                     URL(url, encoded=True),
                     data=data,
@@ -176,24 +230,27 @@ class Upstream:
                     ssl=tls or True,
                 )
         except aiohttp.ConnectionTimeoutError as error:
-            raise Rejection(
+            teller.failed(Failure.CONNECT)
+            raise NotSent(
                 Kind.UPSTREAM_TIMEOUT,
                 f"No connection to the engine within {self._deadlines.connect:g}s (connect).",
             ) from error
         except TimeoutError as error:
-            raise Rejection(
-                Kind.UPSTREAM_TIMEOUT,
-                f"The engine did not answer within {self._deadlines.first_byte:g}s (first byte).",
-            ) from error
+            teller.failed(Failure.TIMEOUT)
+            raise _no_first_byte(self._deadlines, teller) from error
         except aiohttp.ClientConnectorError as error:
-            raise Rejection(
+            teller.failed(Failure.CONNECT)
+            raise NotSent(
                 Kind.UPSTREAM_UNAVAILABLE, "The engine cannot be reached.", retry_after=1
             ) from error
         except (aiohttp.ClientError, OSError) as error:
+            teller.failed(Failure.BROKE)
             raise Rejection(
                 Kind.UPSTREAM_BROKE, "The engine broke off before it answered."
             ) from error
-        return UpstreamAnswer(response, self._deadlines.idle, sent_at)
+        if _is_failure(response.status):
+            teller.failed(Failure.STATUS)
+        return UpstreamAnswer(response, self._deadlines, sent_at, teller)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -201,17 +258,35 @@ class Upstream:
 
 
 def request_headers(
-    client: Mapping[str, str] | CIMultiDict[str], request_id: str, api_key: str | None
+    client: CIMultiDictProxy[str], request_id: str, api_key: str | None
 ) -> CIMultiDict[str]:
     """What of a client's headers goes to the engine, with our request id and the engine's key."""
+    forwarded = FORWARDED - _nominated(client) if "Connection" in client else FORWARDED
     headers = CIMultiDict(
-        (name, value) for name, value in client.items() if name.lower() in FORWARDED
+        (name, value) for name, value in client.items() if name.lower() in forwarded
     )
     headers["Accept-Encoding"] = "identity"  # checks read the answer
     headers["X-Request-Id"] = request_id
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
     return headers
+
+
+def _is_failure(status: int) -> bool:
+    return status >= 500 and status != NOT_IMPLEMENTED
+
+
+def _no_first_byte(deadlines: Deadlines, teller: Teller) -> Rejection:
+    waited = deadlines.first(teller.tokens)
+    return Rejection(
+        Kind.UPSTREAM_TIMEOUT, f"The engine did not answer within {waited:g}s (first byte)."
+    )
+
+
+def _nominated(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """The headers, in small letters, that ``Connection`` says concern one connection alone."""
+    named = ",".join(headers.getall("Connection", ())).lower().split(",")
+    return frozenset(name.strip() for name in named)
 
 
 async def _slices(data: bytes) -> AsyncIterator[memoryview]:

@@ -14,6 +14,7 @@ from gateway.core.fingerprint.matcher import Matcher
 from gateway.core.fingerprint.normal import SLICE_CHARS
 from gateway.core.fingerprint.shingles import Hashes, KnownText, sample
 from gateway.core.fingerprint.verdict import CHECK, Strength
+from gateway.core.quarantine import BackendKey
 from gateway.core.tenants import Tenant
 from gateway.dialects.answer_text import AnswerText, Heard
 from gateway.dialects.prompt_text import all_text, is_readable, prompt_text
@@ -43,7 +44,7 @@ class Watch:
         self,
         shared: Fingerprints,
         memory: Memory,
-        backend: str,
+        backend: BackendKey,
         request: ParsedRequest,
         tenant: Tenant,
     ) -> None:
@@ -51,6 +52,7 @@ class Watch:
         self._memory = memory
         self._backend = backend
         self._request = request
+        self._tenant = tenant.id
         self._number = shared.memories.number(tenant.id)
         self._is_remembered = tenant.fingerprint
         memories = shared.memories
@@ -98,6 +100,8 @@ class Watch:
             return sample(memories.scheme, given), atoms(memories.atom_key, given)
 
         windows, words = await self._shared.worked_out(size, hashed)
+        if self._shared.tell is not None:
+            self._shared.tell(self._backend, memories.tag(self._tenant), kind, windows, words)
         for index, hashes in ((self._memory.index, windows), (self._memory.atoms, words)):
             if len(hashes):
                 for _ in index.add(self._number, kind, hashes):
@@ -184,7 +188,7 @@ class Watch:
         reason = self._unverifiable(seen)
         found = self._strength_word(foreign)
         if found and not self._unconfirmed:
-            self._shared.metrics.fingerprint_findings.labels(self._backend, found).inc()
+            self._shared.metrics.fingerprint_findings.labels(self._backend[0], found).inc()
         elif self._matcher.longest is None:
             self._remember_answer()
         if reason:

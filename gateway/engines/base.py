@@ -100,6 +100,7 @@ class Traits:
     ``salt_fields``: dialect -> the request field that salts the prefix cache, where it has one.
     ``salt_max_chars``: the longest salt it takes.
     ``id_fields``: dialect -> the request field that gives the request its id, and so the answer.
+    ``folds_names``: it takes ``Messages`` for ``messages``, as parsers of Go do.
     """
 
     usage_first_only: bool = False
@@ -107,6 +108,7 @@ class Traits:
     salt_fields: Mapping[str, str] = field(default_factory=dict)
     salt_max_chars: int = 64
     id_fields: Mapping[str, str] = field(default_factory=dict)
+    folds_names: bool = False
 
 
 @runtime_checkable

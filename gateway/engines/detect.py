@@ -55,6 +55,11 @@ def detect_router(answers: Answers) -> Router | None:
     return next((router for router in ROUTERS if router.recognises(answers)), None)
 
 
+def router_by_name(name: str | None) -> Router | None:
+    """The router of that name; None where there is none."""
+    return next((router for router in ROUTERS if router.name == name), None)
+
+
 def by_name(name: str) -> Engine:
     """The adapter of that name. Raises ``ValueError`` with the names there are."""
     for engine in ENGINES:

@@ -46,7 +46,7 @@ class Ollama(WithoutOracle):
     __slots__ = ()
 
     name: str = "ollama"
-    traits: Traits = Traits()
+    traits: Traits = Traits(folds_names=True)
     probes: tuple[Probe, ...] = (LOADED, OLLAMA_VERSION)
 
     def recognises(self, answers: Answers) -> bool:

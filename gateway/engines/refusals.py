@@ -62,9 +62,9 @@ def errors_in(status: int, body: bytes) -> tuple[Mapping[str, Any], ...]:
 
     They come with a status from 400 on, and with 200 where the stream was already open.
 
-    Flat ``{"object":"error",...}``, nested ``{"error":{...}}`` or ``{"error":"text"}`` (given
-    here as its message), a Responses event's ``response.error`` and SGLang's native
-    ``meta_info.finish_reason`` of type abort.
+    Flat ``{"object":"error",...}`` or ``{"type":"error",...}``, nested ``{"error":{...}}`` or
+    ``{"error":"text"}`` (given here as its message), a Responses event's ``response.error`` and
+    SGLang's native ``meta_info.finish_reason`` of type abort.
     """
     can_refuse = status == 200 or 400 <= status < 600
     if not can_refuse or not any(hint in body for hint in _HINTS):
@@ -91,7 +91,7 @@ def _decode(data: bytes) -> Any:
 def _errors_of(document: Any) -> Iterator[Mapping[str, Any]]:
     if not isinstance(document, Mapping):
         return
-    if document.get("object") == "error":
+    if "error" in (document.get("object"), document.get("type")):
         yield document
     error = document.get("error")
     if isinstance(error, str):

@@ -66,6 +66,9 @@ WORDINGS = (
         )
     ),
     Wording(re.compile(r"The engine prompt length \d+ exceeds the max_model_len (?P<limit>\d+)")),
+    # A prompt of exactly max_model_len, whatever maximum was asked for. It names no limit, and a
+    # client that asks for 0 tokens is told the same: cause to look again, no more.
+    Wording(re.compile(r"max_tokens must be at least 1, got 0\.")),
 )
 
 TOKENIZE_FIELDS = (

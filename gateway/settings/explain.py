@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from gateway.settings.bounds import Connections
 from gateway.settings.integrity import SentinelCheck
 from gateway.settings.media import Media
 from gateway.settings.models import Backend, Calibration, Limits, Settings
+from gateway.settings.observing import Telemetry
+from gateway.settings.probing import Probe
 from gateway.settings.queue import Queue
+from gateway.settings.routing import Routing
 from gateway.settings.tenants import Policy, Quotas, Rate, Tenant, TenantKey
 from gateway.settings.units import duration_text, size_text
 
@@ -40,7 +44,18 @@ _FOUND: Final = {
     "block": "withheld",
     "quarantine": "withheld, and held against the backend",
 }
+_TOGETHER: Final = {
+    "prompt": "prompts that begin alike",
+    "user": "requests of one user",
+    "header": "requests with one {header}",
+}
 _STORE_FAILS: Final = {"refuse": "refused with 503", "allow": "ADMITTED without quotas"}
+_OCCASIONS: Final = {
+    "start": "when it is first seen",
+    "change": "when its processes or pools are others",
+    "serving": "while it serves",
+    "quarantine": "while it is suspect or quarantined",
+}
 _ENGINE_ALONE: Final = "the engine's limit alone"
 
 
@@ -54,8 +69,11 @@ def explain(settings: Settings) -> str:
         lines += _indented(f"Backend {backend.name} ({backend.url}):", _backend(backend))
     for tenant in settings.tenants:
         lines += _indented(f"Tenant {tenant.id}:", _tenant(tenant, settings.policy_of(tenant)))
+    if len(settings.backends) > 1:
+        lines += _indented("Among a model's backends:", _routing(settings.routing))
     lines += _indented("Every answer:", _checks(settings))
     lines += _indented("Bounds:", _bounds(settings))
+    lines += _indented("What is told:", _told(settings))
     return "\n".join(lines) + "\n"
 
 
@@ -84,6 +102,8 @@ def _backend(backend: Backend) -> Iterator[str]:
         yield f"parts that are no text are bounded: {', '.join(_media(backend.media))}"
     if backend.queue:
         yield from _queue(backend.queue)
+    if backend.probe:
+        yield from _probe(backend.probe)
     if limit.allow_truncating_engine:
         yield "an engine that cuts over-long prompts in silence is served ALL THE SAME"
     yield f"when a client goes away, {_DISCONNECT[backend.on_disconnect]}"
@@ -126,6 +146,43 @@ def _queue(queue: Queue) -> Iterator[str]:
         + (f"{own} of one tenant, " if own else "")
         + f"{duration_text(queue.max_wait)} each, else 429"
     )
+
+
+def _routing(routing: Routing) -> Iterator[str]:
+    if routing.policy == "affinity":
+        belongs = _TOGETHER[routing.session].format(header=routing.session_header)
+        key = "shared" if routing.secret else "of this process alone"
+        yield f"{belongs} go to one while it has under {routing.load_factor:g} times the mean work"
+        yield f"the key of that choice is {key}"
+    else:
+        yield "the one with the least outstanding prompt tokens is chosen"
+    ejection = routing.ejection
+    if not ejection.consecutive_failures:
+        yield "one that fails is NEVER left out"
+        return
+    yield (
+        f"one that fails {ejection.consecutive_failures} times in a row is left out for "
+        f"{duration_text(ejection.base_time)} and longer each time, "
+        f"{duration_text(ejection.max_time)} at most"
+    )
+
+
+def _probe(probe: Probe) -> Iterator[str]:
+    if probe.canary:
+        yield "a canary: it gets NO REQUESTS until a probe of its processes was clean"
+    occasions = [_OCCASIONS[occasion] for occasion in probe.when]
+    if occasions:
+        yield (
+            f"probed {', '.join(occasions)}, with at most {probe.at_load} requests on it; every "
+            f"{duration_text(probe.every)}, or {duration_text(probe.retry)} while it does not serve"
+        )
+    if (release := probe.release) is not None:
+        yield (
+            f"a quarantine ends by {release.after} clean probes in a row, once they exclude a leak "
+            f"rate over {release.bound:.2%} (share of leaks seen: {release.detection})"
+        )
+    elif occasions:
+        yield "probes never end a quarantine"
 
 
 def _calibration(calibration: Calibration) -> str:
@@ -217,6 +274,12 @@ def _checks(settings: Settings) -> Iterator[str]:
         f"a backend under suspicion gets prompts up to {quarantine.suspect_floor} tokens; at most "
         f"{quarantine.max_share * 100:.4g} % of a model's backends are taken out"
     )
+    if settings.shared_store.shared:
+        among = "all gateways with this secret" if integrity.secret else "this gateway's workers"
+        yield (
+            f"standings and incidents are shared by {among} through {settings.shared_store}, "
+            f"every {duration_text(integrity.shared.every)}"
+        )
     if integrity.webhook is not None:
         yield f"incidents are sent to {integrity.webhook.url}"
 
@@ -236,6 +299,11 @@ def _sentinels(check: SentinelCheck, *, kept: bool) -> Iterator[str]:
     )
 
 
+def _caps(caps: Connections) -> str:
+    text = f"{caps.total} at most" if caps.total else "ANY number"
+    return text + (f", {caps.per_address} from one address" if caps.per_address else "")
+
+
 def _store(limits: Limits) -> str:
     if not limits.store.shared:
         return "quotas are counted in memory: they start full after a restart"
@@ -245,13 +313,24 @@ def _store(limits: Limits) -> str:
     )
 
 
+def _more_for_long(seconds: float) -> str:
+    return f" and {duration_text(seconds)} more for each 1,000 prompt tokens" if seconds else ""
+
+
 def _bounds(settings: Settings) -> Iterator[str]:
     waits = settings.timeouts
     yield f"request bodies up to {size_text(settings.body.max_bytes)}, else 413"
     yield (
         f"waits: connect {duration_text(waits.connect)}, "
-        f"first byte {duration_text(waits.first_byte)}, idle {duration_text(waits.idle)}, "
+        f"first byte {duration_text(waits.first_byte)}"
+        + _more_for_long(waits.first_byte_per_1k_tokens)
+        + f", idle {duration_text(waits.idle)}, "
         f"client's body {duration_text(waits.body)}"
+    )
+    yield (
+        f"clients' connections: {_caps(settings.connections)}; headers within "
+        f"{duration_text(waits.headers)}, idle up to {duration_text(waits.keep_alive)}, cut off "
+        f"where an answer is not taken for {duration_text(waits.write_idle)}"
     )
     yield f"after SIGTERM open answers have {duration_text(settings.drain)}"
     yield (
@@ -264,3 +343,15 @@ def _bounds(settings: Settings) -> Iterator[str]:
             "threads and queues are each one's own"
         )
     yield _store(settings.limits)
+
+
+def _told(settings: Settings) -> Iterator[str]:
+    yield f"the log: {settings.logging.format}, {settings.logging.level} and what is graver"
+    if settings.telemetry is not None:
+        yield from _traces(settings.telemetry)
+
+
+def _traces(telemetry: Telemetry) -> Iterator[str]:
+    yield f"{telemetry.sample * 100:.4g} % of the exchanges are traced, to {telemetry.otlp}"
+    if telemetry.trust_traceparent:
+        yield "clients that send a traceparent DECIDE whether they are traced"

@@ -25,6 +25,7 @@ from gateway.settings import store, units
 from gateway.settings.sources import NoSecrets, SecretSource, resolve
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HEADER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _VISIBLE_ASCII = re.compile(r"[!-~]+", re.ASCII)
 _EMPTY_KEY = sha256(b"").hexdigest()
@@ -74,6 +75,15 @@ def _name(value: str) -> str:
     return value
 
 
+def _header_name(value: str) -> str:
+    name = value.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("must be a header's name: letters, digits and '-'")
+    if name in {"authorization", "x-api-key"}:
+        raise ValueError("must not be a header that holds a key")
+    return name
+
+
 def _model_pattern(value: str) -> str:
     if not _VISIBLE_ASCII.fullmatch(value):
         raise ValueError("must be a model name or a pattern such as qwen3-*, without spaces")
@@ -98,6 +108,13 @@ def _secret(value: object, info: ValidationInfo) -> SecretStr:
 def _header_safe(secret: SecretStr) -> SecretStr:
     if not _VISIBLE_ASCII.fullmatch(secret.get_secret_value()):
         raise ValueError("must be visible ASCII without spaces: it goes into a header")
+    return secret
+
+
+def _header_value(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value()
+    if not (value.isascii() and value.isprintable()) or value != value.strip():
+        raise ValueError("must be printable ASCII, without spaces around it: it is a header")
     return secret
 
 
@@ -169,6 +186,7 @@ Address = Annotated[
     Kind("HOST:PORT"),
 ]
 Url = Annotated[str, BeforeValidator(units.base_url), Kind("URL")]
+HeaderName = Annotated[str, AfterValidator(_header_name), Kind("header name")]
 Name = Annotated[str, AfterValidator(_name), Kind("name")]
 ModelPattern = Annotated[str, AfterValidator(_model_pattern), Kind("model pattern")]
 Instant = Annotated[
@@ -179,6 +197,9 @@ Tokenizer = Annotated[str, AfterValidator(_tokenizer), Kind("tokenizer")]
 FilePath = Annotated[str, StringConstraints(min_length=1), Kind("path")]
 ApiKey = Annotated[
     SecretStr, AfterValidator(_header_safe), BeforeValidator(_secret), Kind("secret")
+]
+HeaderValue = Annotated[
+    SecretStr, AfterValidator(_header_value), BeforeValidator(_secret), Kind("secret")
 ]
 SaltSecret = Annotated[
     SecretStr, AfterValidator(_long_enough), BeforeValidator(_secret), Kind("secret")

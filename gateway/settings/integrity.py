@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gateway.settings.fields import Bool, Duration, Positive, SaltSecret, Share, Url
+from gateway.settings.fields import Bool, Duration, Positive, SaltSecret, Share, Store, Url
 from gateway.settings.section import Section
 
 MOST_EPOCHS = 1000  # of which sentinels are in date: their table is made for every tenant
@@ -92,6 +92,20 @@ class Quarantine(Section):
     window: Duration = Field(
         default=3600.0,
         description="How long a finding counts, and suspicion lasts without another one.",
+    )
+
+
+class Shared(Section):
+    """What gateways tell each other through a redis store: docs/replicas.md."""
+
+    store: Store | None = Field(
+        default=None,
+        description="Which store; `limits.store` where it is not written. `memory`: tell nobody.",
+    )
+    every: Duration = Field(
+        default=1.0,
+        le=60,
+        description="How often to hear of others; what is found is told at once.",
     )
 
 

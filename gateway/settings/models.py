@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gateway.settings import store
+from gateway.settings.bounds import Body, Connections, Timeouts
 from gateway.settings.fields import (
     Address,
     ApiKey,
@@ -41,11 +43,15 @@ from gateway.settings.integrity import (
     CompletenessCheck,
     Quarantine,
     SentinelCheck,
+    Shared,
     Webhook,
 )
 from gateway.settings.media import Media
 from gateway.settings.notices import notices
+from gateway.settings.observing import Logging, Telemetry
+from gateway.settings.probing import Gate, Probe
 from gateway.settings.queue import Queue
+from gateway.settings.routing import Routing
 from gateway.settings.section import Section
 from gateway.settings.store import MEMORY
 from gateway.settings.tenants import Policy, Tenant
@@ -166,6 +172,12 @@ class Backend(Section):
         default=None,
         description="How much it is sent at once. Without it, requests go to it as they come.",
     )
+    probe: Probe | None = Field(
+        default=None,
+        description="Probes that the gateway sends it by itself: docs/probing.md. Without it, "
+        "none.",
+    )
+    gate: Gate = Field(default=Gate(), description="The deploy gate's checks while it serves.")
     prefill_ceiling: Positive | None = Field(
         default=None,
         description="The most tokens a second it can prefill, as you know it: the latency check "
@@ -249,6 +261,11 @@ class FingerprintsCheck(Section):
     learning: DurationOrZero = Field(
         default=86400.0, description="How long findings are only recorded at first."
     )
+    shared: Bool = Field(
+        default=False,
+        description="Whether all gateways with the same `integrity.secret` share them: "
+        "docs/replicas.md has what that costs.",
+    )
     public_text: Annotated[tuple[FilePath, ...], AfterValidator(no_duplicates)] = Field(
         default=(),
         description="Paths of UTF-8 files with text that is nobody's: licences, documentation, "
@@ -284,37 +301,24 @@ class Integrity(Section):
     quarantine: Quarantine = Field(
         default=Quarantine(), description="What becomes of a backend that was found at fault."
     )
+    shared: Shared = Field(
+        default=Shared(),
+        description="Standings and incidents, shared by all gateways with the same `secret`.",
+    )
     webhook: Webhook | None = Field(
         default=None, description="Where incidents are sent, besides the log."
     )
     secret: SaltSecret | None = Field(
         default=None,
-        description="Key of sentinels and fingerprints, 16 characters or more; the same on every "
-        "gateway in front of the same engines. Without one it is random at each start, and no "
-        "other gateway knows these sentinels.",
+        description="Key of sentinels, fingerprints and what is shared, 16 characters or more; the "
+        "same on every gateway in front of the same engines. Without one it is random at each "
+        "start, and no other gateway knows these sentinels or hears of this one's findings.",
     )
     old_secrets: tuple[SaltSecret, ...] = Field(
         default=(),
         description="Earlier values of `secret`, whose sentinels still count. Keep one for "
         "`sentinel.lifetime` after it was replaced.",
     )
-
-
-class Body(Section):
-    """Request bodies."""
-
-    max_bytes: Size = Field(default=2**25, description="A larger body is refused with 413.")
-
-
-class Timeouts(Section):
-    """How long each wait may last."""
-
-    connect: Duration = Field(default=5.0, description="For a connection to the engine.")
-    first_byte: Duration = Field(
-        default=1800.0, description="For the engine's first byte, long prefill included."
-    )
-    idle: Duration = Field(default=300.0, description="Between two pieces of an answer.")
-    body: Duration = Field(default=60.0, description="For the client to send its whole body.")
 
 
 class Counting(Section):
@@ -365,13 +369,26 @@ class Settings(Section):
         description="What tenants may use, by name. `default`, where not written, sets no limit.",
     )
     limits: Limits = Field(default=Limits(), description="Where quotas are counted.")
+    routing: Routing = Field(default=Routing(), description="Choosing among backends.")
     integrity: Integrity = Field(default=Integrity(), description="Checks on the answers.")
     body: Body = Field(default=Body(), description="Request bodies.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each wait may last.")
-    drain: DurationOrZero = Field(
-        default=30.0, description="How long open answers may go on after SIGTERM."
+    connections: Connections = Field(
+        default=Connections(), description="How many connections clients may have."
     )
+    drain: DurationOrZero = Field(default=30.0, description="What open answers get after SIGTERM.")
     counting: Counting = Field(default=Counting(), description="Counting of tokens.")
+    logging: Logging = Field(default=Logging(), description="The log on standard error.")
+    telemetry: Telemetry | None = Field(
+        default=None,
+        description="Where traces go. Without it, nothing is traced; needs `poolgate[otel]`: "
+        "docs/observability.md.",
+    )
+
+    @property
+    def shared_store(self) -> store.Store:
+        """Where integrity state is exchanged; memory: nowhere."""
+        return self.integrity.shared.store or self.limits.store
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ class EngineTls(Section):
         description="PEM file of the only authorities trusted. Without it, the system's.",
     )
     certificate: FilePath | None = Field(
-        default=None, description="PEM file: our own certificate, for engines that want one."
+        default=None, description="PEM file: our own certificate, where one is wanted."
     )
     key: FilePath | None = Field(
         default=None, validate_default=True, description="PEM file: its private key."

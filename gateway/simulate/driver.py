@@ -19,13 +19,19 @@ REMEMBERED_LENGTHS = 100_000
 
 @dataclass(slots=True)
 class Counters:
-    """What reached the engine. ``prompt_lengths`` has one entry a sequence, the newest last."""
+    """What reached the engine. ``prompt_lengths`` has one entry a sequence, the newest last.
+
+    ``prefilled`` and ``answered`` are each leg's own: sequences and their prompts' tokens, as
+    prefill sent them and as decode answered for them.
+    """
 
     requests: int = 0
     refused: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
     transfer_failures: int = 0
+    prefilled: tuple[int, int] = (0, 0)
+    answered: tuple[int, int] = (0, 0)
     prompt_lengths: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED_LENGTHS))
 
 
@@ -93,6 +99,7 @@ class Driver:
             await self._prefill(sequence)
             if sequence.finish:
                 return
+            self.counters.prefilled = _more(self.counters.prefilled, len(sequence.prefill_tokens))
             self.engine.transfer(sequence)
             while (token := self.engine.step(sequence)) is not None:
                 yield token
@@ -137,8 +144,11 @@ class Driver:
             self._end(sequence)
 
     def _end(self, sequence: pd.Sequence) -> None:
+        arrived = sequence.stage is pd.Stage.DECODE
         if not self.engine.close(sequence):
             return
+        if arrived:
+            self.counters.answered = _more(self.counters.answered, len(sequence.work.prompt))
         self._live.pop(sequence.work.owner, None)
         self.counters.prompt_tokens += len(sequence.work.prompt)
         self.counters.generation_tokens += len(sequence.output)
@@ -208,3 +218,7 @@ class Driver:
         """Cancel what runs in the background and close the oracle's file."""
         await self._tasks.cancel()
         self.oracle.close()
+
+
+def _more(counted: tuple[int, int], tokens: int) -> tuple[int, int]:
+    return counted[0] + 1, counted[1] + tokens

@@ -38,11 +38,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A worker's start: its configuration, the secret all workers share, whether to log access."""
+    """A worker's start: its configuration, the secret all workers share, whether to log access.
+
+    ``probes``: it is the one of them that probes backends.
+    """
 
     written: Written
     secret: bytes = field(repr=False)
     access_log: bool
+    probes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

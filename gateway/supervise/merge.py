@@ -1,7 +1,7 @@
 """What several workers say, as if one process said it. Pure.
 
 Counters and histograms are summed, over workers that have ended too, so that none ever falls.
-Gauges are facts or states that each worker finds by itself: the cautious one of them is told.
+Gauges are facts or states that each worker holds by itself: the cautious one of them is told.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from gateway.core import live
+from gateway.core import live, outlier
 from gateway.core.quarantine import State
 from gateway.edge import usage
 from gateway.edge.metrics import STANDING, verdicts
@@ -27,8 +27,13 @@ Combine = Callable[[float, float], float]
 GAUGES: Mapping[str, Combine] = MappingProxyType(
     {
         "poolgate_workers": add,
+        "poolgate_probers": add,
         "poolgate_queue_waiting": add,
-        # Each worker asks the engines itself: the shortest limit and the worst state are told.
+        "poolgate_connections": add,
+        "poolgate_backend_outstanding_tokens": add,
+        # Each worker ejects by what it met itself.
+        "poolgate_backend_ejected": max,
+        # Should workers differ: the shortest limit and the worst state are told.
         "poolgate_prompt_limit_tokens": min,
         "poolgate_pool_tokens": min,
         "poolgate_context_tokens": min,
@@ -37,10 +42,17 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
         "poolgate_backend_standing": max,
         "poolgate_calibration_state": min,
         "poolgate_calibration_differences": max,
+        "poolgate_limit_contradictions": max,
         "poolgate_limit_age_seconds": max,
         "poolgate_limiter_store_up": min,
+        # One worker probes. Each holds the engines against the gate.
+        "poolgate_probe_last_timestamp_seconds": max,
+        "poolgate_probe_clean_answers": max,
+        "poolgate_gate_findings": max,
+        "poolgate_shared_state_up": min,
     }
 )
+_EJECTION = (outlier.State.IN_SERVICE, outlier.State.HALF_OPEN, outlier.State.EJECTED)
 _SUMMED = frozenset({"counter", "histogram", "summary"})
 _ADDED = ("in_flight", "tasks", "incidents")  # of a status
 _CREATED = "_created"  # a counter's or a histogram's companion: when the series began
@@ -127,6 +139,12 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     load: dict[str, Any] = {"in_flight": sum(backend["in_flight"] for backend in backends)}
     if standings := [backend["standing"] for backend in backends if "standing" in backend]:
         load["standing"] = max(standings, key=lambda one: STANDING[State(one["state"])])
+    if ejections := [backend["ejection"] for backend in backends if "ejection" in backend]:
+        load["ejection"] = max(ejections, key=lambda one: _EJECTION.index(one["state"]))
+    if loads := [backend["load"] for backend in backends if "load" in backend]:
+        load["load"] = {key: sum(one[key] for one in loads) for key in loads[0]}
+    if asking := [backend["asks_it"] for backend in backends if "asks_it" in backend]:
+        load["asks_it"] = any(asking)
     queues = [queue for backend in backends if (queue := backend.get("queue"))]
     if queues:
         load["queue"] = {key: sum(queue[key] for queue in queues) for key in queues[0]}
@@ -142,8 +160,12 @@ def _load(backends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The latest incidents of all workers, by their time (ISO 8601, UTC)."""
-    return sorted(incidents, key=lambda incident: str(incident["time"]), reverse=True)[:most]
+    """The latest incidents of all workers, by their time (ISO 8601, UTC); each once.
+
+    Workers that share a store know of each other's.
+    """
+    each = {incident["id"]: incident for incident in incidents}
+    return sorted(each.values(), key=lambda one: str(one["time"]), reverse=True)[:most]
 
 
 def _rule(family: Metric) -> Combine:

@@ -26,12 +26,14 @@ from gateway.settings.tls import scheme
 from gateway.supervise.admin import Admin
 from gateway.supervise.handover import Handover, Written
 from gateway.supervise.ledger import Ledger
+from gateway.supervise.peers import relay
 from gateway.supervise.process import END_AT_ONCE, Place, Silent, Slot, Worker, spawn
 
 log = logging.getLogger(__name__)
 START = 300.0  # seconds a worker may take until it serves
 GRACE = 3.0  # seconds beyond its time until a worker is killed
 FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0  # seconds before a restart; doubled from one to the other
+PROBES = 0  # the worker that probes backends, and so whoever takes its place
 STEADY = 60.0  # seconds a worker must have run for its end to count as the first
 
 
@@ -63,7 +65,7 @@ class Supervisor:
         self._held = ExitStack()  # the private folder and the sockets
         self._folder = Path()
         self._sockets: Sequence[socket.socket] = ()
-        self.ledger = Ledger(lambda: [slot.worker for slot in self._slots if slot.worker])
+        self.ledger = Ledger(self._running)
         self.admin = Admin(self._slots, self.ledger)
         self._fronts: Fronts | None = None
 
@@ -87,6 +89,7 @@ class Supervisor:
         for slot in self._slots:
             self._tasks.spawn(self._keep(slot), f"keep worker {slot.index}")
         self._tasks.spawn(self.ledger.remember(), "remember")
+        self._tasks.spawn(relay(self._running, self._probing), "peers")
 
     @property
     def data_url(self) -> str:
@@ -123,7 +126,7 @@ class Supervisor:
         self.admin.draining = True
         for bound in self._sockets:
             bound.close()
-        running = [slot.worker for slot in self._slots if slot.worker]
+        running = self._running()
         for worker in running:
             worker.end(signal.SIGTERM if worker.up else signal.SIGKILL)
         return await _ended(running, self.settings.drain + GRACE)
@@ -132,7 +135,7 @@ class Supervisor:
         """End everything, whatever state it is in."""
         self.admin.draining = True
         for how in (END_AT_ONCE, signal.SIGKILL):
-            running = [slot.worker for slot in self._slots if slot.worker]
+            running = self._running()
             for worker in running:
                 worker.end(how if worker.up else signal.SIGKILL)
             if await _ended(running, GRACE):
@@ -141,10 +144,17 @@ class Supervisor:
         await self.admin.stop()
         self._held.close()
 
+    def _running(self) -> list[Worker]:
+        return [slot.worker for slot in self._slots if slot.worker]
+
+    def _probing(self) -> bool:
+        return any(backend.probe is not None for backend in self.settings.backends)
+
     async def _fill(self, slot: Slot) -> None:
         """Start a worker and wait until it serves. Raises ``StartError``."""
         place = Place(self._sockets, self._folder, self._environment)
-        worker = slot.worker = await spawn(slot.index, place, self._handover, self._tasks)
+        handover = replace(self._handover, probes=slot.index == PROBES)
+        worker = slot.worker = await spawn(slot.index, place, handover, self._tasks)
         if self.admin.draining:  # since a moment ago: nobody told this one
             worker.end(signal.SIGKILL)
         try:

@@ -23,10 +23,13 @@ import uvloop
 from aiohttp import web
 
 from gateway.app import App
+from gateway.edge import peers
 from gateway.edge.access_log import AccessLog
+from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
 from gateway.supervise.handover import Handover, LastWords, Written
+from gateway.supervise.peers import PEERS
 from gateway.supervise.process import CONFIG, END_AT_ONCE
 
 log = logging.getLogger(__name__)
@@ -36,13 +39,13 @@ EXIT_BAD_CONFIG = 2
 def main(arguments: Sequence[str]) -> int:
     """Serve until told to end: 0; 2 where the configuration cannot be served."""
     index, admin, *data = (int(argument) for argument in arguments)
-    log_to_stderr(f"worker {index}: ")
+    log_to_stderr(worker=index)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # reloads come from the supervisor
     with socket.socket(fileno=0) as lifeline:
         handover = msgspec.json.decode(lifeline.makefile("rb").readline(), type=Handover)
         try:
             words = uvloop.run(
-                _work(handover, lifeline, [_inherited(fd) for fd in data], _inherited(admin))
+                _work(index, handover, lifeline, [_inherited(fd) for fd in data], _inherited(admin))
             )
         except SettingsError as error:
             print(error, file=sys.stderr)
@@ -51,15 +54,6 @@ def main(arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # the supervisor is gone: nobody asks
             lifeline.sendall(msgspec.json.encode(words))
     return 0
-
-
-def log_to_stderr(prefix: str = "") -> None:
-    """What any process of poolgate's says of itself."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {prefix}%(message)s",
-    )
 
 
 def settle_memory() -> None:
@@ -74,6 +68,7 @@ def settle_memory() -> None:
 
 
 async def _work(
+    index: int,
     handover: Handover,
     lifeline: socket.socket,
     data: Sequence[socket.socket],
@@ -95,10 +90,17 @@ async def _work(
     app = App(
         access_log=lines,
         secret=handover.secret,
-        routes=[web.put(CONFIG, lambda request: _take(app, request))],
+        shared=folder,
+        probes=handover.probes,
+        routes=[
+            web.put(CONFIG, lambda request: _take(app, index, request)),
+            web.put(PEERS, lambda request: _hear(app, request)),
+        ],
     )
     try:
-        await app.start(handover.written.settings(), data=data, admin=[admin])
+        settings = handover.written.settings()
+        log_to_stderr(settings.logging, index)
+        await app.start(settings, data=data, admin=[admin])
         settle_memory()
         if await unless(drain.wait(), at_once.wait()):
             await unless(app.drain(), at_once.wait())
@@ -113,7 +115,7 @@ async def _work(
     )
 
 
-async def _take(app: App, request: web.Request) -> web.Response:
+async def _take(app: App, index: int, request: web.Request) -> web.Response:
     """Serve under another configuration, or tell what is against it and go on as before."""
     # Not request.read(), which refuses more than a megabyte: tenants can be many.
     written = msgspec.json.decode(await request.content.read(), type=Written)
@@ -122,7 +124,18 @@ async def _take(app: App, request: web.Request) -> web.Response:
         await app.reload(written.settings())
     except SettingsError as error:
         problems = error.problems
+    else:
+        log_to_stderr(app.settings.logging, index)
     return web.Response(body=msgspec.json.encode(problems), content_type="application/json")
+
+
+async def _hear(app: App, request: web.Request) -> web.Response:
+    """Take the other workers' word, and give this one's."""
+    backends = app.generation.runtime.backends
+    peers.hear(backends, msgspec.json.decode(await request.read(), type=peers.Word))
+    return web.Response(
+        body=msgspec.json.encode(peers.tell(backends)), content_type="application/json"
+    )
 
 
 def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event, alone: asyncio.Event) -> None:

@@ -97,6 +97,32 @@ def gate(name: str, report: Findings) -> tuple[str, ...]:
     return (name, str(report["exit"]), report["verdict"], summary, "; ".join(failed) or "-")
 
 
+def incident(found: Findings) -> Iterator[str]:
+    """SGLang 0.5.19 with prefill and decode apart: what leaks, and who sees it."""
+    yield "## The incident itself"
+    yield ""
+    yield (
+        "SGLang 0.5.19 as a prefill and a decode worker behind sglang-router, prefill's pool a"
+        " quarter of the context. With the gateway in front, all such prompts were answered 400"
+        " and none reached the router. How it is done: [reproduction.md](reproduction.md)."
+    )
+    yield ""
+    leaks = found["leaks"]
+    leaked = sum(bool(owners) for owners in leaks.values())
+    rows = [("over-long prompts, without the gateway", f"{leaked} of {len(leaks)} leaked")]
+    for name in ("whole", "stream"):
+        answers = found[f"gate off, {name}"]
+        withheld = sum(each.get("fingerprints") == "leak" for each in answers)
+        held = "withheld" if name == "whole" else "cut"
+        rows.append(
+            (f"the same, its limit set too high, {name}", f"{withheld} of {len(answers)} {held}")
+        )
+    checks = Counter(f"{check['check']} {check['verdict']}" for check in found["probe"]["checks"])
+    rows.append(("`poolgate gate`", f"exit {found['gate']['exit']}, {found['gate']['verdict']}"))
+    rows.append(("`poolgate probe`", ", ".join(f"{n} {name}" for name, n in checks.items())))
+    yield from table(("Asked", "Found"), rows)
+
+
 def document() -> Iterator[str]:
     engines = {name: load(name) for name in ORDER}
     small = load("small_pool")
@@ -164,6 +190,8 @@ def document() -> Iterator[str]:
             for length, seen in small["limits"].items()
         ],
     )
+    if (ENGINES / "sglang_pd.ready").exists():
+        yield from incident(load("sglang_pd"))
     yield NOTES.read_text("utf-8").rstrip("\n")
 
 

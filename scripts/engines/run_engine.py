@@ -93,7 +93,19 @@ def sglang(port: int, context: int) -> tuple[list[str], dict[str, str]]:
     return command, {"SGLANG_USE_CPU_ENGINE": "1"}
 
 
-RECIPES = {"llama": llama, "vllm": vllm, "sglang": sglang}
+def sglang_pd(port: int, context: int) -> tuple[list[str], dict[str, str]]:
+    """A prefill and a decode worker of the last SGLang with the incident's fault, and a router."""
+    command = [
+        str(ENGINES / "sglang_pd" / "bin" / "python"),
+        str(Path(__file__).with_name("sglang_pd.py")),
+        *("--model", str(ENGINES / "copying"), "--port", str(port), "--context", str(context)),
+    ]
+    return command, {"SGLANG_USE_CPU_ENGINE": "1"}
+
+
+RECIPES = {"llama": llama, "vllm": vllm, "sglang": sglang, "sglang_pd": sglang_pd}
+# Where an engine is asked whether it answers; a router is up before it knows its workers.
+READINESS = {"sglang_pd": "/readiness"}
 
 
 def is_free(port: int) -> bool:
@@ -141,10 +153,10 @@ def start(
         )
 
 
-def answers(url: str) -> bool:
+def answers(url: str, path: str = "/health") -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url}/health", timeout=5):
+        with opener.open(url + path, timeout=5):
             return True
     except (OSError, urllib.error.URLError):
         return False
@@ -186,10 +198,12 @@ def on_signal(_number: int, _frame: object) -> None:
     raise Stopped
 
 
-def supervise(child: subprocess.Popen[bytes], url: str, timeout: float, log: Path) -> int:
+def supervise(
+    child: subprocess.Popen[bytes], url: str, readiness: str, timeout: float, log: Path
+) -> int:
     """Wait for readiness, say so, then wait for the engine's end or a signal."""
     deadline = time.monotonic() + timeout
-    while not answers(url):
+    while not answers(url, readiness):
         if child.poll() is not None:
             return fail(f"the engine ended with code {child.returncode} before it was ready", log)
         if time.monotonic() > deadline:
@@ -231,7 +245,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, on_signal)
     child = start(engine, port, arguments.context, extra, log)
     try:
-        return supervise(child, f"http://{HOST}:{port}", arguments.timeout, log)
+        readiness = READINESS.get(engine, "/health")
+        return supervise(child, f"http://{HOST}:{port}", readiness, arguments.timeout, log)
     except Stopped:
         return 0
     finally:

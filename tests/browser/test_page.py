@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -190,6 +191,21 @@ async def test_a_quarantined_backend_is_shown_and_released_by_keyboard(browser):
         _, body = await call(app, http, "acme", "leaky")
         assert body["usage"]["completion_tokens"] > 0
     assert browser.complaints == []
+
+
+async def test_a_leaky_canary_and_what_its_probe_found(browser):
+    backend = {"limit": {"refresh": "100ms"}, "probe": {"canary": True, "action": "flag"}}
+    leaky = replace(CROWDED, faults=Faults(to_finish=True))
+    async with running(leaky) as engine, gateway_for(engine.url, backend=backend) as app:
+        async with asyncio.timeout(20):
+            while not len(app.recorder.incidents):
+                await asyncio.sleep(0.1)
+        page = await opened(browser, app.admin_url)
+        await expect(page.locator("#troubles")).to_contain_text("until a probe of it is clean")
+        [line] = await page.locator("#incidents tbody tr").all_inner_texts()
+        assert "found by the gateway itself" in line
+        assert "null" not in line
+        assert "the limit is 1017" in line
 
 
 async def test_names_are_text_whatever_they_say(browser):

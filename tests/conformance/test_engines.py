@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from engine_data import captured, captures
+from engine_data import captured, captures, refusals
 from gateway.engines import detect
-from gateway.engines.base import StatedLimit, Unreadable
+from gateway.engines.base import StatedLimit, Unreadable, WorkerRef
 from gateway.types import ChatPrompt, Role, TextPrompt
 
 WORKER = "http://10.0.0.1:30000"
@@ -47,6 +47,30 @@ def test_sglang_admits_one_less_than_its_stated_input_length():
     assert (facts.pool_tokens, facts.context_tokens) == (4096, 1024)
     assert (facts.version, facts.models, facts.role) == ("0.5.23", ("tiny",), Role.REGULAR)
     assert (facts.disaggregated, facts.kv_checksum, facts.truncates) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("role", "limit", "pool"), [(Role.PREFILL, 249, 256), (Role.DECODE, 1017, 2048)]
+)
+def test_prefill_and_decode_workers_tell_their_own_limits(role, limit, pool):
+    """Of the SGLang that had the incident: 250 to 1016 tokens leaked (docs/reproduction.md)."""
+    answers = captures("sglang-pd", f"{role}_server_info", f"{role}_models")
+    (facts,) = detect.detect(answers).read(WORKER, answers)
+    assert (facts.max_prompt_tokens, facts.pool_tokens, facts.context_tokens) == (limit, pool, 1024)
+    assert (facts.role, facts.version) == (role, "0.5.19")
+    assert (facts.disaggregated, facts.kv_checksum, facts.truncates) == (
+        True,
+        None,
+        None,
+    )  # no such flag yet
+
+
+def test_sglang_router_tells_both():
+    answers = captures("sglang-pd", "router_workers", "router_server_info", "router_models")
+    assert detect.detect_router(answers).workers(answers) == (
+        WorkerRef("http://10.0.0.2:30000", Role.DECODE),
+        WorkerRef("http://10.0.0.1:30000", Role.PREFILL),
+    )
 
 
 def test_vllm_admits_one_less_than_its_context():
@@ -103,6 +127,7 @@ REFUSALS = [
     *(("sglang", "sglang", name, 1023) for name in SGLANG_TOO_LONG),  # the context's word
     ("sglang", "sglang", "generate_len1018", 1017),  # the scheduler's word
     *(("vllm", "vllm", name, 1023) for name in VLLM_TOO_LONG),
+    ("vllm", "vllm", "chat_exact_len_1024", None),  # no number, and the same for max_tokens 0
     *(("llamacpp", "llama_cpp", name, 511) for name in VLLM_TOO_LONG),
     ("llamacpp-ctxshift", "llama_cpp", "too_long", 1023),
 ]
@@ -125,7 +150,6 @@ def test_a_refusal_states_the_longest_prompt_it_would_have_taken(recorded, name,
         ("vllm", "vllm", "chat"),
         ("vllm", "vllm", "chat_stream"),
         ("vllm", "vllm", "chat_max_tokens_huge"),
-        ("vllm", "vllm", "chat_exact_len_1024"),  # same words as for max_tokens 0: says nothing
         ("llamacpp", "llama_cpp", "chat"),
         ("llamacpp", "llama_cpp", "chat_stream"),
     ],
@@ -133,6 +157,41 @@ def test_a_refusal_states_the_longest_prompt_it_would_have_taken(recorded, name,
 def test_other_answers_state_no_limit(recorded, name, exchange):
     _, answer = captured(recorded, exchange)
     assert detect.by_name(name).stated_limit(answer.status, answer.body) is None
+
+
+# What each recorded refusal says, and what is to be read in it: the prompt was too long and the
+# longest that is not, too long by an unknown number, or nothing of the prompt's length.
+SAYS = {
+    "vllm": {
+        "This model's maximum context length is 1024 tokens. However, your": StatedLimit(1023),
+        "The engine prompt length 1024 exceeds the max_model_len 1024": StatedLimit(1023),
+        "max_tokens must be at least 1, got 0.": StatedLimit(None),
+    },
+    "llama_cpp": {"exceeds the available context size (1024 tokens)": StatedLimit(1023)},
+    "sglang": {
+        "is longer than the model's context length (1024 tokens)": StatedLimit(1023),
+        "exceeds the maximum allowed length (1018 tokens)": StatedLimit(1017),
+        "Requested token count exceeds": None,
+        "max_new_tokens must be at least 0, got -1.": None,
+    },
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_refusals_around_the_limit(name):
+    """At L-1, L, L+1 and L+64 on each endpoint, whole and streamed, whatever maximum was asked."""
+    engine = detect.by_name(name)
+    unseen = set(SAYS[name])
+    for seen in refusals(name):
+        case = {key: seen[key] for key in seen if key != "body"}
+        text = seen["body"] or ""
+        stated = engine.stated_limit(seen["status"], text.encode())
+        words = [each for each in SAYS[name] if each in text]
+        assert len(words) == (seen["body"] is not None), case
+        assert stated == (SAYS[name][words[0]] if words else None), case
+        assert stated is None or seen["offset"] > 0, case
+        unseen -= set(words)
+    assert not unseen
 
 
 HELLO = [{"role": "user", "content": "Hello world, how are you?"}]

@@ -28,6 +28,7 @@ MODEL = "tiny"
 TOKENIZER = "qwen3"  # the tiny model's
 CONTEXT = 1024
 STOP_SECONDS = 30
+START_SECONDS = "600"  # on a busy machine three processes take minutes
 # Where the gateway asks an engine to count a prompt that it does not render itself.
 ORACLES = re.compile(rb"POST \S*(?:/tokenize|/input_tokens|/count_tokens) HTTP/1.1\r\n")
 REFRESH = "1h"  # discovery asks once, so that what the tap sees later is the client's doing
@@ -51,6 +52,8 @@ SGLANG = Recipe("SGLang", "sglang")
 VLLM = Recipe("vLLM", "vllm", ("--enable-auto-tool-choice", "--tool-call-parser", "hermes"))
 # The incident's shape: the pool is half of the context that is advertised.
 SMALL_POOL = Recipe("SGLang, small pool", "sglang", ("--max-total-tokens", "512"))
+# The incident itself: prefill's pool is a quarter of the context, decode's is twice the context.
+SGLANG_PD = Recipe("SGLang 0.5.19, prefill and decode", "sglang_pd")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ def running(recipe: Recipe) -> Iterator[Engine]:
     """Start an engine, wait until it answers, stop it with all its processes."""
     command = [sys.executable, str(RUN_ENGINE), recipe.engine, "--context", str(CONTEXT)]
     process = subprocess.Popen(
-        ["nice", *command, *recipe.flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ["nice", *command, "--timeout", START_SECONDS, *recipe.flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -252,8 +258,8 @@ class Pair:
     async def direct(self, path: str, body: Any) -> Answer:
         return await self._post(self.engine.url + path, body)
 
-    async def through(self, path: str, body: Any) -> Answer:
-        return await self._post(self.url + path, body)
+    async def through(self, path: str, body: Any, *, key: str = "") -> Answer:
+        return await self._post(self.url + path, body, key)
 
     async def exchange(self, answer: Answer) -> Exchange:
         """What the gateway recorded of a request, once it has judged the answer."""
@@ -262,28 +268,43 @@ class Pair:
                 await asyncio.sleep(0.001)
         return self.exchanges.pop(answer.headers["x-request-id"])
 
-    async def _post(self, url: str, body: Any) -> Answer:
+    async def _post(self, url: str, body: Any, key: str = "") -> Answer:
         # llama-server hangs up after a stream without saying so; the gateway knows that, we too.
-        hang_up = {"Connection": "close"} if body.get("stream") else {}
-        async with self.http.post(url, json=body, headers=hang_up) as answer:
+        extra = {"Connection": "close"} if body.get("stream") else {}
+        if key:
+            extra["x-api-key"] = key
+        async with self.http.post(url, json=body, headers=extra) as answer:
             headers = {name.lower(): value for name, value in answer.headers.items()}
             return Answer(answer.status, headers, await answer.read())
 
 
 @asynccontextmanager
 async def gateway_before(
-    engine: Engine, *, uncountable: str = "refuse", calibration: Mapping[str, Any] | None = None
+    engine: Engine,
+    *,
+    uncountable: str = "refuse",
+    calibration: Mapping[str, Any] | None = None,
+    backend: Mapping[str, Any] | None = None,
+    limit: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> AsyncIterator[Pair]:
     """``uncountable``: what becomes of prompts the gateway cannot count.
 
+    ``backend`` and ``limit`` are further settings there, ``more`` further sections.
     Not calibrated unless asked for: the tap counts what the engine is asked for a client.
     """
-    limit = {"refresh": REFRESH, "stale_after": REFRESH, "when_uncountable": uncountable}
+    refreshed = {"refresh": REFRESH, "stale_after": REFRESH, "when_uncountable": uncountable}
     app = App()
     async with tapped(engine.url) as tap:
-        backend = {"name": "live", "url": tap.url, "tokenizer": TOKENIZER, "limit": limit}
-        backend["calibration"] = calibration or {"every": "0s"}
-        settings = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": [backend]}
+        one = {
+            "name": "live",
+            "url": tap.url,
+            "tokenizer": TOKENIZER,
+            "limit": {**refreshed, **(limit or {})},
+            "calibration": calibration or {"every": "0s"},
+            **(backend or {}),
+        }
+        settings = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": [one], **more}
         try:
             await app.start(parse(settings, NoSecrets()))
             async with aiohttp.ClientSession() as http:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from engines import live
 SMALL_POOL = pytest.mark.parametrize("engine", [live.SMALL_POOL], indirect=True, ids=["small_pool"])
 
 
-async def assert_clean(engine: live.Engine, *more: str) -> None:
+async def probe(engine: live.Engine, *more: str) -> tuple[int, dict[str, Any]]:
     """``poolgate probe`` in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "probe", "--backend", engine.url),
@@ -22,8 +23,13 @@ async def assert_clean(engine: live.Engine, *more: str) -> None:
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
-    report = json.loads(output)
-    assert (process.returncode, report["verdict"]) == (0, "clean"), report["checks"]
+    assert process.returncode is not None
+    return process.returncode, json.loads(output)
+
+
+async def assert_clean(engine: live.Engine, *more: str) -> None:
+    code, report = await probe(engine, *more)
+    assert (code, report["verdict"]) == (0, "clean"), report["checks"]
     done = {check["check"] for check in report["checks"] if check["verdict"] == "ok"}
     assert done >= {"within", "over", "idle"}
 

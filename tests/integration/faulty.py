@@ -19,13 +19,14 @@ OTHER = "req_" + "0" * 32  # the id of some other request
 
 
 @asynccontextmanager
-async def gateway_of(*engines, log=None, **more):
-    """One backend an engine, named a, b, c..."""
+async def gateway_of(*engines, log=None, each=None, **more):
+    """One backend an engine, named a, b, c...; ``each``: settings of one of them by its name."""
     app = App(access_log=AccessLog(log) if log else None)
     backends = [
         {"name": name, "url": engine.url, "calibration": {"every": "0s"}}
         | {"tokenizer": "poolgate-tiny"}
-        for name, engine in zip("abc", engines, strict=False)
+        | (each or {}).get(name, {})
+        for name, engine in zip("abcd", engines, strict=False)
     ]
     written = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": backends, **more}
     try:

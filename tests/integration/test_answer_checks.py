@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict
 
-from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, head
+from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.simulate import INSTANT, Faults, SimulateSettings
 from integration.conftest import gateway_and_engine, gateway_for, raw_call
 from integration.faulty import (
@@ -81,9 +81,9 @@ async def test_an_echo_that_ceases_is_found():
 async def test_a_swapped_stream_is_cut_before_its_first_event():
     async def script(request, wire):
         wire.write(head(kind="text/event-stream", chunked=True))
-        event = delta("foreign words").replace(b'"x"', json.dumps(OTHER).encode())
-        for at in range(0, len(event), 7):  # the id comes in pieces
-            wire.write(chunk(event[at : at + 7]))
+        first = delta("foreign words").replace(b'"x"', json.dumps(OTHER).encode())
+        for at in range(0, len(first), 7):  # the id comes in pieces
+            wire.write(chunk(first[at : at + 7]))
             await asyncio.sleep(0)
         wire.write(chunk(b"data: [DONE]\n\n") + chunk(b""))
 
@@ -98,7 +98,7 @@ async def test_a_swapped_stream_is_cut_before_its_first_event():
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(("path", "body"), CALLS[:3])
+@pytest.mark.parametrize(("path", "body"), CALLS)
 async def test_an_empty_success_is_an_error_to_the_client(path, body, stream):
     sim = SimulateSettings(timing=INSTANT, faults=Faults(empty200=True))
     async with gateway_and_engine(sim) as live:
@@ -109,15 +109,47 @@ async def test_an_empty_success_is_an_error_to_the_client(path, body, stream):
         assert b"response_withheld" in seen or b"upstream_error" in seen
 
 
+RESPONSE = {"id": "resp_x", "object": "response", "status": "completed"}
+END_AT_ONCE = {"usage": {"input_tokens": 10, "output_tokens": 1}}
+MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]}
+REASONED = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "so"}]}
+CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+NOTHING = {"usage": {"input_tokens": 10, "output_tokens": 0}}
+
+
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_completed_response_without_tokens_is_only_counted(stream):
-    sim = SimulateSettings(timing=INSTANT, faults=Faults(empty200=True))
+@pytest.mark.parametrize(
+    ("members", "whole"),
+    [
+        ({"output": [], **NOTHING}, False),
+        ({"output": []}, False),
+        ({"output": [MESSAGE], **NOTHING}, False),
+        ({"output": [], **END_AT_ONCE}, True),
+        ({"output": [MESSAGE], **END_AT_ONCE}, True),
+        ({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, True),
+        ({"output": [REASONED]}, True),
+        ({"output": [], **NOTHING, **CUT}, True),
+    ],
+)
+async def test_what_of_responses_is_an_empty_success(engine, members, whole, stream):
+    async def script(request, wire):
+        response = {**RESPONSE, **members}
+        if not stream:
+            wire.write(answer(json.dumps(response).encode()))
+            return
+        kind = f"response.{response['status']}"
+        created = event({"type": "response.created", "response": {**RESPONSE, "status": "queued"}})
+        wire.write(head(kind="text/event-stream", chunked=True) + chunk(created))
+        wire.write(chunk(event({"type": kind, "response": response})) + chunk(b""))
+
+    engine.script = script
     path, body = CALLS[3]
-    async with gateway_and_engine(sim) as live:
-        assert (await live.post(path, {**body, "stream": stream}))[0] == 200
-        await settled(live.app, "completeness")
-        assert checked(live.app, "completeness", "mismatch") == 1
-        assert not len(live.app.recorder.incidents)
+    async with gateway_for(engine.url) as app:
+        seen = await raw_call(app, {**body, "stream": stream}, path)
+        assert (b"response_withheld" not in seen) is whole
+        ended = f"response.{members.get('status', 'completed')}".encode()
+        assert (ended in seen) is (whole and stream)
+        assert len(app.recorder.incidents) == (not whole)
 
 
 @pytest.mark.parametrize(("action", "status"), [("flag", 200), ("block", 502)])

@@ -129,9 +129,9 @@ async def test_counting_endpoints_answer_over_the_limit_too_and_never_reach_the_
     assert engine.received == []
 
 
-async def raw_post(app, body, path="/v1/chat/completions"):
+async def raw_post(app, body, path="/v1/chat/completions", **headers):
     async with aiohttp.ClientSession() as http:
-        async with http.post(app.data_url + path, json=body) as reply:
+        async with http.post(app.data_url + path, json=body, headers=headers) as reply:
             return reply.status, await reply.read(), reply.headers
 
 
@@ -154,6 +154,7 @@ async def test_a_bound_admits_and_the_exact_count_follows_in_the_shadow():
         assert checked(live.app, "bound", "ok") == 1
 
 
+LESSONS = 50
 LEAKY = SimulateSettings(
     context=131_072,
     prefill_pool=32_768,
@@ -171,12 +172,12 @@ def words(tokens, start):
 @pytest.mark.parametrize(("action", "status"), [("hold", 502), ("flag", 200), ("off", 200)])
 async def test_too_fast_to_be_true(action, status):
     async with gateway_and_engine(LEAKY, integrity={"latency": {"action": action}}) as live:
-        for lesson in range(24):
-            body = {**words(4_500 + lesson * 50, lesson), "stream": True}
+        for lesson in range(LESSONS):
+            body = {**words(5_000 + lesson * 25, lesson), "stream": True}
             assert (await live.post("/v1/chat/completions", body))[0] == 200
         got, _, text = await live.post("/v1/chat/completions", words(50_000, "leak"))
         assert got == status
-        await settled(live.app, count=24)
+        await settled(live.app, count=LESSONS)
         findings = [incident["kind"] for incident in live.app.recorder.incidents]
         assert findings == ([] if action == "off" else ["latency"])
         assert checked(live.app, "latency", "mismatch") == (action != "off")
@@ -191,8 +192,8 @@ async def test_a_cached_prompt_is_not_taken_for_a_leak():
         timing=Timing(base=0.002, prefill_tokens_per_second=40_000, inter_token=0.0),
     )
     async with gateway_and_engine(sim, integrity={"latency": {"action": "hold"}}) as live:
-        for lesson in range(24):
-            body = {**words(4_500 + lesson * 50, lesson), "stream": True}
+        for lesson in range(LESSONS):
+            body = {**words(5_000 + lesson * 25, lesson), "stream": True}
             assert (await live.post("/v1/chat/completions", body))[0] == 200
         first = words(40_000, "history")
         again = {

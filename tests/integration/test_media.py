@@ -203,7 +203,7 @@ async def test_latency_is_not_judged_by_a_bound():
     media = {"image": QWEN | {"max_pixels": 16_000_000}, "remote": "bound"}
     async with gateway_and_engine(sim, backend={"media": media}, integrity=integrity) as live:
         backend = live.app.generation.runtime.backends[0]
-        for _ in range(40):  # long texts, so slow that nothing could be faster
+        for _ in range(50):  # long texts, so slow that nothing could be faster
             backend.prefill = backend.prefill.learned(12_000, 60.0)
         long = {"type": "text", "text": "word " * 4000}
         status, told, answered = await sent(live, chat(long, REMOTE))

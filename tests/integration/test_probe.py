@@ -58,8 +58,9 @@ async def test_a_sound_engine_is_clean(probe):
     assert [check["verdict"] for check in checks["abort"]] == ["ok"]
     assert [check["verdict"] for check in checks["idle"]] == ["ok"]
     assert [check["verdict"] for check in checks["salt"]] == ["ok"]
-    assert report["clean_answers"] == 4
-    assert report["leak_rate_bound"] == 1.0  # four answers exclude nothing
+    assert [check["verdict"] for check in checks["together"]] == ["ok", "ok"]
+    assert report["clean_answers"] == 6
+    assert report["leak_rate_bound"] == pytest.approx(3 / (6 * 0.699), abs=0.001)
 
 
 async def test_a_named_tokenizer_makes_the_same_lengths(probe):
@@ -97,6 +98,7 @@ async def test_an_answer_over_the_limit_fails_whatever_it_says(probe):
         (("server_info",), "within", "mismatch"),
         (("empty200",), "within", "mismatch"),
         (("to_finish", "len_check"), "over", "mismatch"),
+        (("swap",), "together", "leak"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else value,
 )

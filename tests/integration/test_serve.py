@@ -7,11 +7,13 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
 
 import aiohttp
+import psutil
 import pytest
 
 from fakes.raw_engine import chunk, delta, head
@@ -65,6 +67,16 @@ async def test_serve_needs_only_a_backend(engine, http):
         assert status["backends"][0]["limit"]["max_prompt_tokens"] == 1017
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+async def test_serve_takes_as_many_open_files_as_it_may(engine):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        async with served("--backend", engine.url) as (process, _, _):
+            assert psutil.Process(process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_sigterm_lets_a_stream_end_and_takes_no_more(engine, http):  # case 71

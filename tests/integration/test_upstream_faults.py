@@ -8,6 +8,7 @@ import json
 import pytest
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
+from gateway.edge import relay
 from integration.conftest import begin, gateway_for, raw_call
 
 STREAM = {"kind": "text/event-stream", "chunked": True}
@@ -79,6 +80,29 @@ async def test_an_error_event_inside_200_passes_and_is_booked_as_one(engine):  #
         seen = await raw_call(app, {**BODY, "stream": True})
         assert b'{"message": "q", "code": 503}' in seen
         assert outcome(app, "upstream_error") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "booked"),
+    [
+        ("422 Unprocessable", b'{"detail": "temperature"}', "engine_refused"),
+        ("400 Bad Request", b'{"error": {"message": "q"}}', "engine_refused"),
+        ("500 Internal Server Error", b'{"detail": "q"}', "upstream_error"),
+    ],
+)
+async def test_an_engines_own_refusal_is_not_booked_as_its_failure(
+    engine, http, status, body, booked
+):
+    async def script(request, wire):
+        wire.write(head(status, length=len(body)) + body)
+
+    engine.script = script
+    async with gateway_for(engine.url) as app:
+        reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
+        assert reply.status == int(status[:3])
+        assert await reply.read() == body
+        await asyncio.sleep(0.05)  # the record comes after the answer
+        assert outcome(app, booked) == 1
 
 
 async def test_a_cut_whole_answer_is_a_502(engine, http):
@@ -276,3 +300,21 @@ async def test_chunks_without_choices_pass_and_the_last_usage_counts(engine):  #
         seen = await raw_call(app, wants)
         assert seen.count(b"data: ") == 6
         assert outcome(app, "complete") == 1
+
+
+async def test_an_answer_without_end_is_a_502_and_let_go(engine, http, monkeypatch):
+    """One that is no stream is held until it is judged, so what is held is bounded."""
+    monkeypatch.setattr(relay, "MOST_HELD", 2**20)
+
+    async def script(request, wire):
+        wire.write(head(chunked=True))
+        while not wire.is_closing():
+            wire.write(chunk(b" " * 60_000))
+            await asyncio.sleep(0.001)
+
+    engine.script = script
+    async with gateway_for(engine.url) as app:
+        reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
+        assert reply.status == 502
+        assert (await reply.json())["error"]["code"] == "upstream_error"
+        await asyncio.wait_for(engine.received[0].closed.wait(), 5)

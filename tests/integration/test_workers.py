@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import aiohttp
@@ -20,8 +20,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.raw_engine import chunk, delta, head
+from gateway.engines import detect
+from gateway.simulate import INSTANT, SimulateSettings, running
+from integration.faulty import SWAPPED
 from valkey_server import free_port, server
 
+# What a round asks of an engine like this one.
+QUESTIONS = {*detect.router_probes(), *detect.by_name("sglang").probes}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 # Row 71 asks for 50 repeats, which take minutes: by hand, POOLGATE_DRAINS=50.
 DRAINS = int(os.environ.get("POOLGATE_DRAINS", "2"))
@@ -253,6 +258,42 @@ async def test_rows_73_and_78_a_killed_worker_takes_nobody_with_it(engine, store
         assert len(records) == 120 + len(whole)
 
 
+async def test_row_60_one_worker_asks_and_another_when_it_is_killed(engine, store, tmp_path):
+    limit = {"limit": {"refresh": "200ms", "stale_after": "5s"}, "calibration": {"every": "0s"}}
+
+    async def askers(served):
+        return [
+            process["pid"]
+            for process in await served.processes()
+            if process["state"] == "up" and process["status"]["backends"][0]["asks_it"]
+        ]
+
+    async with serving(tmp_path, settings(engine, store, 3, backend=limit)) as served:
+        [leader] = await askers(served)
+        before = engine.probes
+        await asyncio.sleep(1)
+        rounds = (engine.probes - before) / len(QUESTIONS)
+        assert rounds <= 6.5  # three would make fifteen
+        assert "poolgate_probers 1.0" in (await served.get("/metrics"))[1].decode()
+
+        os.kill(leader, signal.SIGKILL)
+        engine.limit, engine.generation = 500, 1  # nobody goes on with the limit of before
+        async with asyncio.timeout(5):
+            while True:
+                known = [
+                    process["status"]["backends"][0]["limit"].get("max_prompt_tokens")
+                    for process in await served.processes()
+                    if process["state"] == "up" and process["pid"] != leader
+                ]
+                if len(known) >= 2 and set(known) == {499}:
+                    break
+                await asyncio.sleep(0.05)
+        await served.until_serving(restarts=1)
+        [successor] = await askers(served)
+        assert successor != leader
+        assert await served.post() == 200
+
+
 def labels(outcome):
     named = {"backend": "a", "dialect": "openai_chat", "outcome": outcome, "tenant": "default"}
     return sorted(named.items())
@@ -270,7 +311,8 @@ async def private_sockets(served):
     ]
     (folder,) = {os.path.dirname(path) for (path,) in paths}
     assert os.stat(folder).st_mode & 0o777 == 0o700
-    assert len(os.listdir(folder)) == len(paths)  # none is left of those that ended
+    left = [name for name in os.listdir(folder) if name.endswith(".sock")]
+    assert len(left) == len(paths)  # none is left of those that ended
     return [path for (path,) in paths]
 
 
@@ -477,3 +519,96 @@ async def test_what_no_worker_can_serve_ends_the_start(engine, store, tmp_path):
         assert status == 2
         assert errors.count("backends[0].tokenizer") == 1
         assert "worker 0 exited with 2 before it served" in errors
+
+
+# --- probes ------------------------------------------------------------------------------------
+
+PROBED = SimulateSettings(context=4096, prefill_pool=1024, decode_pool=4096, timing=INSTANT)
+# A stream lasts until it is closed; the probe's own answers of 256 tokens take a second.
+ENDLESS = replace(PROBED, mean_answer=1e6, timing=replace(INSTANT, inter_token=0.004))
+
+
+def probed(url, store, **probe):
+    backend = {"name": "sim", "url": url, "tokenizer": "poolgate-tiny"}
+    backend |= {"calibration": {"every": "0s"}, "limit": {"refresh": "200ms"}}
+    quick = {"idle": "10ms", "retry": "500ms"}
+    return {
+        "workers": 2,
+        "limits": {"store": store},
+        "backends": [{**backend, "probe": {**quick, **probe}}],
+    }
+
+
+def probe_runs(counters):
+    return {
+        dict(labels)["result"]: value
+        for (name, *labels), value in counters.items()
+        if name == "poolgate_probe_runs_total"
+    }
+
+
+async def test_one_worker_probes_and_all_know_of_it(tmp_path, store):
+    """Ready means that the canary serves at every worker, and one probe was enough."""
+    async with running(PROBED) as engine:
+        async with serving(tmp_path / "a", probed(engine.url, store, canary=True, when=[])) as up:
+            assert probe_runs(await up.counters())["clean"] == 1
+            each = [process["status"]["backends"][0] for process in await up.processes()]
+            assert [backend["probe"] is not None for backend in each] == [True, False]
+            assert [backend["standing"]["state"] for backend in each] == ["serving"] * 2
+            assert {await up.post(max_tokens=4) for _ in range(8)} == {200}
+
+
+async def test_a_probe_waits_for_the_traffic_of_other_workers(tmp_path, store):
+    async with running(ENDLESS) as engine:
+        settings = probed(engine.url, store, when=["serving"], every="300ms")
+        async with serving(tmp_path / "a", settings) as up, asyncio.timeout(60):
+            while True:  # until a stream runs at the worker that does not probe
+                stream = await up.stream()
+                first, second = await up.processes()
+                if (first["status"]["in_flight"], second["status"]["in_flight"]) == (0, 1):
+                    break
+                stream.close()
+            await asyncio.sleep(1)  # it is told, and what ran gives way
+            before = probe_runs(await up.counters())
+            await asyncio.sleep(1.5)
+            assert (await up.processes())[1]["status"]["in_flight"] == 1
+            assert probe_runs(await up.counters()) == before
+            stream.close()
+            while probe_runs(await up.counters())["clean"] == before["clean"]:
+                await asyncio.sleep(0.2)
+
+
+async def test_what_one_worker_finds_all_know_and_it_is_told_once(engine, store, tmp_path):
+    integrity = {
+        "binding": {"action": "quarantine"},
+        "quarantine": {"max_share": 1.0},
+        "shared": {"every": "100ms"},
+    }
+    async with serving(tmp_path, settings(engine, store, 3, integrity=integrity)) as served:
+        engine.script = SWAPPED
+        assert await served.post() == 502
+        async with asyncio.timeout(2):
+            while True:
+                processes = await served.processes()
+                states = [p["status"]["backends"][0]["standing"]["state"] for p in processes]
+                if states == ["quarantined"] * 3:
+                    break
+                await asyncio.sleep(0.02)
+        asked = len(engine.received)
+        assert {await served.post() for _ in range(12)} == {503}
+        assert len(engine.received) == asked
+        told = json.loads((await served.get("/incidents"))[1])
+        assert len(told) == 1
+        assert json.loads((await served.get("/incidents?kind=binding"))[1]) == told
+        status = json.loads((await served.get("/status"))[1])
+        assert status["incidents"] == 1
+        replicas = {p["status"]["shared"]["replica"] for p in processes}
+        assert len(replicas) == 3
+        assert told[0]["replica"] in replicas
+        assert len({p["status"]["shared"]["group"] for p in processes}) == 1
+        engine.script = engine.answer_chat
+        async with served.http.post(served.admin + "/backends/a/release") as answer:
+            assert answer.status == 200
+        assert {await served.post() for _ in range(6)} == {200}
+        await asyncio.sleep(0.5)  # nobody tells the old one again
+        assert {await served.post() for _ in range(6)} == {200}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +20,10 @@ from gateway.dialects import sglang_generate
 from gateway.dialects.routes import ROUTES
 from gateway.edge.admin import Admin
 from gateway.edge.counting import ENGINE_CAN_TELL
+from gateway.edge.exchange import Exchange
+from gateway.edge.logs import JsonLines
 from gateway.edge.metrics import Metrics
+from gateway.edge.record import access_record
 from gateway.engines.detect import ENGINES
 from gateway.errors import Kind
 from gateway.rendering.common import MEDIA_PARTS
@@ -213,23 +218,6 @@ def base_name(series: str) -> str:
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
-def test_alerts_use_what_there_is(rule: dict[str, Any]) -> None:
-    metrics, expression = exported(), rule["expr"]
-    without_labels = re.sub(r"\{[^}]*\}", "", expression)
-    used = set(re.findall(r"\b(?:poolgate|gen_ai)_\w+|\bup\b", without_labels))
-    assert used
-    assert {base_name(series) for series in used} - {"up"} <= metrics.keys()
-    for series, selector in re.findall(r"(poolgate_\w+)\{([^}]*)\}", expression):
-        assert set(re.findall(r"(\w+)[=!]", selector)) <= set(metrics[base_name(series)][1])
-    known = {label for _, labels in metrics.values() for label in labels} | {"instance", "le"}
-    for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
-        assert {label.strip() for label in grouped.split(",")} <= known
-    assert expression.count("(") == expression.count(")")
-    for reason in re.findall(r'(?:reason|outcome)=~?"([^"]*)"', expression):
-        assert set(reason.split("|")) <= {kind.code for kind in Kind}
-
-
-@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
     page, _, fragment = rule["annotations"]["runbook"].partition("#")
     assert fragment in anchors(ROOT / page)
@@ -239,8 +227,9 @@ def test_alerts_lead_to_the_runbook(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_metrics_named_in_prose_exist(page: Path) -> None:
+    labels = {label for _, labels in exported().values() for label in labels}
     for series in re.findall(r"\b(?:poolgate|gen_ai)_[a-z_]+[a-z]\b", text_of(page)):
-        assert base_name(series) in exported()
+        assert base_name(series) in exported() or series in labels
 
 
 def test_admin_paths_exist() -> None:
@@ -250,6 +239,24 @@ def test_admin_paths_exist() -> None:
     for page in PAGES:
         asked = re.findall(r"(?:\$ADMIN|127\.0\.0\.1:9090)(/\w+)", text_of(page))
         assert set(asked) <= routes, page
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def members(title: str) -> list[str]:
+    return [cells[0].strip("`") for cells in rows("docs/logs.md", title)]
+
+
+def test_every_member_of_an_access_record_is_documented_in_its_order() -> None:
+    assert members("## Access records") == list(access_record(Exchange("r", 0.0, "/"), 0.0))
+
+
+def test_every_member_of_a_log_line_is_documented_in_its_order() -> None:
+    failed = (ValueError, ValueError(), None)
+    record = logging.LogRecord("a", logging.INFO, "f", 1, "m", (), failed)
+    record.incident = {}
+    assert members("## The gateway's log") == list(json.loads(JsonLines().format(record)))
 
 
 # --- pages about code -------------------------------------------------------------------------

@@ -42,23 +42,28 @@ export function showIncidents(incidents) {
         cell(one.kind, found.verdict),
         cell(one.backend, `then ${one.standing}`),
         cell(one.evidence),
-        cell(
-          one.withheld ? "withheld" : "passed on",
-          one.withheld ? "" : `${number(one.bytes_released)} bytes released`,
-        ),
+        cell(...done(one)),
         cell(found.reason || found.verdict, numbers(one)),
-        element("td", { class: "mono" }, one.id, element("small", {}, one.request_id)),
+        element("td", { class: "mono" }, one.id, element("small", {}, one.request_id ?? "")),
       );
     },
-    (line, one) => setLevel(line.children[4], one.withheld ? "" : "danger"),
+    (line, one) =>
+      setLevel(line.children[4], one.withheld || one.request_id === null ? "" : "danger"),
   );
   const filtered = FILTERS.some((name) => byId(`by-${name}`).value);
   byId("none").hidden = incidents.length > 0;
   setText(byId("none"), filtered ? "None of these." : "None since the gateway started.");
 }
 
+function done({ withheld, request_id, bytes_released }) {
+  if (request_id === null) return ["nobody's answer", "found by the gateway itself"];
+  return withheld ? ["withheld"] : ["passed on", `${number(bytes_released)} bytes released`];
+}
+
 function numbers({ kind, finding }) {
   const { expected, returned } = finding;
+  if (kind === "gate") return `${returned} failed`;
+  if (kind === "probe") return `at ${returned} tokens, the limit is ${expected}`;
   if (expected === null && returned === null) return "";
   if (kind === "latency") return `after ${returned} s, at least ${expected} s are needed`;
   return `expected ${expected ?? "nothing"}, got ${returned ?? "nothing"}`;

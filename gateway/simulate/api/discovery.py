@@ -129,13 +129,15 @@ async def metrics(request: web.Request) -> web.StreamResponse:
     here = service(request)
     engine, counters = here.driver.engine, here.driver.counters
     series: list[tuple[str, str, str, float]] = [
-        ("prompt_tokens_total", "counter", "", counters.prompt_tokens),
         ("generation_tokens_total", "counter", "", counters.generation_tokens),
-        ("num_requests_total", "counter", "", counters.requests),
         ("num_transfer_failed_reqs_total", "counter", "", counters.transfer_failures),
         ("num_running_reqs", "gauge", "", here.driver.running - engine.waiting),
         ("num_queue_reqs", "gauge", "", engine.waiting),
     ]
+    for leg, (requests, tokens) in zip(LEGS, (counters.prefilled, counters.answered), strict=True):
+        labels = f',engine_type="{leg}"'
+        series.append(("prompt_tokens_total", "counter", labels, tokens))
+        series.append(("num_requests_total", "counter", labels, requests))
     for leg, memory in zip(LEGS, (engine.prefill_memory, engine.decode_memory), strict=True):
         labels = f',engine_type="{leg}"'
         pool = worker_info(here, leg)["max_total_num_tokens"]
@@ -154,5 +156,5 @@ def _exposition(series: list[tuple[str, str, str, float]], model: str) -> str:
         head = f"# TYPE sglang:{name} {kind}"
         if head not in lines:
             lines.append(head)
-        lines.append(f'sglang:{name}{{model_name="{model}"{labels}}} {value:g}')
+        lines.append(f'sglang:{name}{{model_name="{model}"{labels}}} {value}')
     return "\n".join(lines) + "\n"

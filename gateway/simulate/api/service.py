@@ -187,12 +187,13 @@ async def send_events(
     sequences: Sequence[pd.Sequence] = (),
 ) -> web.StreamResponse:
     """Send frames as they come. ``sequences`` are over afterwards, also when the client left."""
-    if sequences and (swapper := service(request).swapper):
-        frames, sequences = await swapper.exchange((request.path, "stream"), (frames, sequences))
     response = web.StreamResponse()
     response.content_type = "text/event-stream"
     response.charset = "utf-8"
     try:
+        if sequences and (swapper := service(request).swapper):
+            own = frames, sequences
+            frames, sequences = await swapper.exchange((request.path, "stream"), own)
         await response.prepare(request)
         async for frame in frames:
             await response.write(frame)

@@ -37,3 +37,13 @@ def test_an_id_that_is_missing_counts_only_where_it_used_to_come():
 def test_an_answer_without_an_id_tells_nothing(expected):
     result = judge_binding(OWN, None, expected=expected)
     assert (result.verdict, result.reason) == (Verdict.UNVERIFIABLE, "no_id")
+
+
+def test_an_id_that_changes_counts_where_it_used_to_stay():
+    def reason(told, **known):
+        return judge_binding(OWN, told, changed=True, **known).reason
+
+    assert reason("chatcmpl-2", expected=False) == "id_changed"
+    assert reason(OWN, expected=False) == "id_changed"  # what came before was not ours
+    assert reason("chatcmpl-2", expected=True) == "id_lost"
+    assert reason(OTHER, expected=True) == "another_request"

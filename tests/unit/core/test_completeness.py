@@ -8,6 +8,7 @@ from gateway.dialects import routes
 from gateway.types import Ending, Observation, Usage, Verdict
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+RESPONSES = "/v1/responses"
 
 
 def request(path=CHAT, **members):
@@ -47,6 +48,12 @@ OK = (Verdict.OK, "", False)
         (request(), seen(cached=10)),
         (request(), seen(prompt=None, completion=None)),
         (request(), Observation(None, Ending.COMPLETE, ("stop",))),  # no usage at all
+        (request(RESPONSES), seen(completion=1, finish_reasons=("completed",))),  # an end at once
+        (request(RESPONSES), Observation(None, Ending.COMPLETE, ("completed",), spoke=True)),
+        (
+            request(RESPONSES, max_output_tokens=0),
+            seen(completion=0, finish_reasons=("completed",)),
+        ),
     ],
 )
 def test_what_looks_odd_and_is_an_answer(asked, what):
@@ -64,6 +71,8 @@ def test_what_looks_odd_and_is_an_answer(asked, what):
         ("cached_over_prompt", request(), seen(cached=11)),
         ("over_max_tokens", request(max_tokens=3), seen(completion=5)),
         ("over_max_tokens", request(n=2, max_tokens=3), seen(completion=9)),
+        ("empty", request(RESPONSES), seen(completion=0, finish_reasons=("completed",))),
+        ("empty", request(RESPONSES), Observation(None, Ending.COMPLETE, ("completed",))),
     ],
 )
 def test_what_no_engine_may_do(reason, asked, what):

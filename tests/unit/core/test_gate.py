@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.core import capacity
-from gateway.core.gate import Exit, Level, evaluate
-from gateway.types import Role, WorkerFacts
+from gateway.core.gate import Exit, Level, continues, evaluate, transfer_finding
+from gateway.types import Books, Role, WorkerFacts
 
 
 def snapshot(*facts, silent=()):
@@ -105,6 +105,13 @@ def test_a_missing_checksum_is_advice_and_does_not_block():
     assert levels(judge(worker(disaggregated=True, kv_checksum=True)), "kv_checksum") == []
 
 
+def test_a_version_without_the_checksum_is_not_told_to_use_its_flag():
+    """SGLang 0.5.19 and 0.5.20 (docs/reproduction.md) do not know it and would not start."""
+    report = judge(worker(disaggregated=True, kv_checksum=None))
+    [told] = [finding.text for finding in report.findings if finding.check == "kv_checksum"]
+    assert "update to a version that has" in told
+
+
 def test_a_certain_failure_weighs_more_than_what_is_not_exposed():
     assert judge(worker(pool=1), silent=["b"]).exit is Exit.FAIL
 
@@ -127,3 +134,54 @@ def test_what_an_engine_notes_is_shown_and_never_blocks():
     report = judge(worker(notes=("only 2 of 8 DP ranks are shown",)))
     assert report.exit is Exit.PASS
     assert levels(report, "note") == [Level.ADVICE]
+
+
+# --- both legs' books --------------------------------------------------------------------------
+
+
+def legs(prefill, decode):
+    return {Role.PREFILL: Books(*prefill), Role.DECODE: Books(*decode)}
+
+
+@pytest.mark.parametrize(
+    ("now", "level", "says"),
+    [
+        (None, Level.ADVICE, "not exposed"),
+        (legs((0, 0), (0, 0)), Level.PASS, "0 prompt tokens"),
+        (legs((3, 3000), (3, 3000)), Level.PASS, "3000 of 3"),
+        (legs((4, 3500), (3, 3000)), Level.PASS, "3500 prompt tokens of 4"),  # one under way
+        (legs((3, 2001), (3, 702_000)), Level.FAIL, "699999 prompt tokens were never sent"),
+        (legs((1, 10), (3, 3000)), Level.ADVICE, "not comparable"),  # prefill was started again
+        (legs((3, 3000, 2), (3, 3000, None)), Level.PASS, "2 transfers failed"),
+    ],
+)
+def test_decode_is_never_ahead_of_prefill(now, level, says):
+    finding = transfer_finding(now)
+    assert (finding.check, finding.level) == ("transfer", level)
+    assert says in finding.text
+
+
+@pytest.mark.parametrize(
+    ("decoded", "level"), [(1000, Level.PASS), (5096, Level.PASS), (5097, Level.FAIL)]
+)
+def test_what_was_in_flight_may_be_counted_by_decode_alone(decoded, level):
+    before = legs((5, 9000), (2, 2000))
+    now = legs((6, 10_000), (4, 2000 + decoded))
+    assert transfer_finding(now, before, slack=4096).level is level
+
+
+def test_counts_that_fell_are_another_processs():
+    before = legs((5, 9000), (2, 2000))
+    assert continues(before, before)
+    assert continues(before, legs((6, 9001), (2, 2000)))
+    assert not continues(before, legs((0, 0), (2, 2000)))
+    assert not continues(before, legs((5, 9000), (3, 1999)))
+
+
+def test_a_failed_transfer_check_fails_the_gate():
+    snap = snapshot(worker())
+    failed = transfer_finding(legs((3, 2001), (3, 702_000)))
+    assert evaluate(snap, context=None, headroom=1.25).exit is Exit.PASS
+    assert evaluate(snap, context=None, headroom=1.25, transfer=failed).exit is Exit.FAIL
+    unknown = transfer_finding(None)
+    assert evaluate(snap, context=None, headroom=1.25, transfer=unknown).exit is Exit.PASS

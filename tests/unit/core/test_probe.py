@@ -184,3 +184,29 @@ def test_an_answer_that_cannot_be_read_is_no_answer(body):
     read = probe.read_reply(200, body, too_long=False)
     assert read == Reply(200)
     assert probe.judge_within("within", 100, read, ()).verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("counted", "found", "verdict"),
+    [
+        (100, (), Verdict.OK),
+        (101, (), Verdict.LEAK),
+        (99, (), Verdict.MISMATCH),
+        (100, FOREIGN, Verdict.LEAK),
+    ],
+)
+def test_two_at_once(counted, found, verdict):
+    reply = Reply(200, "words", "stop", prompt_tokens=counted)
+    judged = probe.judge_together(100, 101, reply, found)
+    assert judged.verdict is verdict
+    assert judged.answered is (verdict is Verdict.OK)
+
+
+def test_a_quick_plan_asks_at_the_limit_and_over_it():
+    assert probe.lengths(1017, 4096, 1024, quick=True) == (1017, 1018)
+
+
+def test_clean_answers_exclude_a_leak_rate():
+    assert probe.leak_bound(0, Detection(1, 1, 1)) is None
+    assert probe.leak_bound(300, Detection(0.5, 0.5, 0.5)) == pytest.approx(0.02)
+    assert probe.leak_bound(1, Detection(0.5, 0.5, 0.5)) == 1.0

@@ -23,9 +23,10 @@ def test_a_text_is_words_tags_padding_and_the_question():
 
 
 def test_streams_differ_by_label_and_seed_and_grow_at_the_end():
-    assert OWN[:50] == MINE.words(50)
-    assert OWN != OTHER
-    assert Draft(b"another", MINE.label).words(300) != OWN
+    assert OWN[:50].tolist() == MINE.words(50).tolist()
+    assert OWN.tolist() != OTHER.tolist()
+    assert Draft(b"another", MINE.label).words(300).tolist() != OWN.tolist()
+    assert OWN.nbytes == 600  # a prompt of a million tokens costs two megabytes to remember
 
 
 def test_a_foreign_tag_is_found_in_any_dress():

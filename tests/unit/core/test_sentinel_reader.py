@@ -66,11 +66,12 @@ def test_the_end_of_a_stream_without_done_does_too():
     scanning = reader("openai_chat")
     last = chunk(f" {FIRST}").replace(b'"index": 0', b'"index": 0, "finish_reason": "stop"')
     assert scanning.receive(last) == b""
-
+    assert scanning.new_ids == ("c",)
     assert scanning.end() == last
     assert scanning.result().ending is Ending.COMPLETE
     assert scanning.complete
-    assert scanning.response_id == "c"
+    assert scanning.new_ids == ()
+    assert scanning.failure == b""
 
 
 def test_a_settled_alarm_lets_the_rest_through():

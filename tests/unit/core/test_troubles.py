@@ -23,6 +23,7 @@ WELL = {
         "held_by_max_share": False,
         "incidents": [],
     },
+    "ejection": {"state": "in_service", "reason": None, "ejections": 0, "for_s": None},
     "workers": [{"worker": "http://w", "trouble": None, "facts": [FACT]}],
     "contradictions": [],
     "calibration": None,
@@ -37,6 +38,7 @@ OUT = {
     "incidents": ["inc_1", "inc_2"],
 }
 SUSPECT = OUT | {"state": "suspect", "reason": "latency", "for_s": 7300.0, "incidents": ["inc_1"]}
+EJECTED = {"state": "ejected", "reason": "connect", "ejections": 2, "for_s": 61.0}
 UNKNOWN = {"state": "unknown", "reason": "no worker has answered yet"}
 
 
@@ -76,6 +78,12 @@ def told(*backends, **more):
             "danger",
         ),
         ([], "No worker process answers", "danger"),
+        ([backend("a"), backend("b", ejection=EJECTED)], "1 of 2 backends serving", "warning"),
+        (
+            [backend("a", ejection=EJECTED | {"state": "half_open"})],
+            "a is serving, 1 thing to look at",
+            "warning",
+        ),
     ],
 )
 def test_the_headline_says_how_many_serve(backends, headline, level):
@@ -91,6 +99,11 @@ def test_the_headline_says_how_many_serve(backends, headline, level):
             backend(standing=OUT),
             "danger",
             "quarantined for 3 min (binding, 2 incidents): nothing is sent to it",
+        ),
+        (
+            backend(standing=OUT | {"reason": "canary", "for_s": None, "incidents": []}),
+            "warning",
+            "a canary: nothing is sent to it until a probe of it is clean",
         ),
         (
             backend(standing=SUSPECT),
@@ -211,3 +224,12 @@ def test_the_worst_comes_first():
         ("b", "danger"),
         ("a", "warning"),
     ]
+
+
+def test_an_ejection_is_told_with_its_reason_and_its_end():
+    [trouble] = told(backend("a"), backend("b", ejection=EJECTED))["troubles"]
+    assert trouble["backend"] == "b"
+    assert trouble["text"] == (
+        "ejected after failures in a row (connect; ejection 2), for another 1 min: "
+        "nothing is sent to it"
+    )

@@ -316,9 +316,54 @@ def test_a_stream_that_failed_is_never_complete():
 def test_the_id_is_known_with_the_first_event():
     reader = reader_of()
     reader.receive(DELTA[:-1])
-    assert reader.response_id is None
+    assert reader.new_ids == ()
     reader.receive(DELTA[-1:])
-    assert reader.response_id == "1"
+    assert reader.new_ids == ("1",)
+    reader.receive(DELTA)
+    assert reader.new_ids == ()
+
+
+def test_every_change_of_the_id_is_told_once():
+    other = DELTA.replace(b'"id":"1"', b'"id": "2"')
+    without, empty = DELTA.replace(b'"id":"1",', b""), DELTA.replace(b'"1"', b'""')
+    reader = reader_of()
+    reader.receive(DELTA + DELTA + other + without + empty + other + DELTA)
+    assert reader.new_ids == ("1", "2", "1")
+    quoting = DELTA.replace(b'"a"', rb'"{\"id\":\"2\"}"')
+    reader.receive(quoting + DELTA)
+    assert reader.new_ids == ()
+    reader.receive(STOP + DONE + other[:-2])
+    assert reader.new_ids == ()
+    reader.end()
+    assert reader.new_ids == ("2",)
+
+
+@pytest.mark.parametrize("spelt", [b'"id" : "2"', b'"id":\t"2"', b'"id":"\\u0032"'])
+def test_an_id_that_is_written_oddly_is_read_all_the_same(spelt):
+    odd = DELTA.replace(b'"id":"1"', spelt)
+    reader = reader_of()
+    reader.receive(odd + odd + DELTA)
+    assert reader.new_ids == ("2", "1")
+
+
+def test_what_told_the_failure_is_kept_up_to_a_bound():
+    first, second = b'{"error":{"message":"first"}}', b'{"error":{"message":"second"}}'
+    reader = reader_of()
+    reader.receive(DELTA + b"data: " + first + b"\n\ndata: " + second + b"\n\n")
+    assert reader.failure == first
+    reader = reader_of(content_type="application/json")
+    assert reader.receive(first) + reader.end() == reader.failure == first
+    reader = reader_of(status=400)
+    reader.receive(first[:9])
+    reader.receive(first[9:])
+    assert reader.failure == first
+    for content_type in (SSE, "application/json"):
+        reader = reader_of(content_type=content_type)
+        reader.receive(b'data: {"error":"'[0 if content_type == SSE else 6 :])
+        reader.receive(b"x" * answers.MAX_FAILURE_BYTES + b'"}\n\n')
+        reader.end()
+        assert reader.failure == b""
+        assert reader.result().ending is Ending.UPSTREAM_ERROR
 
 
 @pytest.mark.parametrize(

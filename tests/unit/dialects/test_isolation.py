@@ -47,3 +47,31 @@ def test_vllm_copies_extra_arguments_to_where_transfers_are_kept():
 def test_ordinary_fields_stay():
     body = {"model": "m", "messages": [], "user": "u", "metadata": {"rid": "1"}, "seed": 1}
     assert isolation.isolation_edits(body) == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"Model": "m"},
+        {"model": "m", "messages": [{"Role": "user"}]},
+        {"messages": [{"content": [{"image_url": {"Url": "x"}}]}]},
+        {"options": {"Num_ctx": 5}},
+        {"mess\u00c4ges": 1},
+    ],
+)
+def test_names_that_an_engine_would_fold_are_refused(body):
+    with pytest.raises(Rejection) as refusal:
+        isolation.require_exact_names(body)
+    assert refusal.value.kind is Kind.MALFORMED
+    assert refusal.value.param is not None
+
+
+def test_small_names_and_the_clients_own_pass():
+    isolation.require_exact_names(
+        {
+            "model": "M",
+            "messages": [{"role": "user", "content": "Content"}, {"content": [{"text": "A"}]}],
+            "tools": [{"function": {"parameters": {"properties": {"City": {}}}}}],
+            "metadata": {"A": 1},
+        }
+    )

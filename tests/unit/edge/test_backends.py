@@ -2,15 +2,11 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from gateway.core import capacity as c
 from gateway.core.admission import Outcomes
 from gateway.core.latency import PrefillModel
-from gateway.core.quarantine import Clue, Standing, State
-from gateway.edge.backends import MODELS_REMEMBERED, Backend, Wiring, choose
-from gateway.errors import Kind, Rejection
-from gateway.types import Evidence, WorkerFacts
+from gateway.edge.backends import MODELS_REMEMBERED, Backend, Wiring
+from gateway.types import WorkerFacts
 
 
 def backend(name="a", models=("*",), stale_after=60.0):
@@ -69,54 +65,6 @@ def test_names_from_requests_do_not_pile_up():
     for number in range(3 * MODELS_REMEMBERED):
         one.capacity_for(f"m{number}")
     assert len(one._worked_out.by_model) <= MODELS_REMEMBERED
-
-
-def test_choice_prefers_a_known_limit_then_the_least_loaded():
-    silent, _, _ = backend("silent")
-    busy, discovery, _ = backend("busy")
-    free, other, _ = backend("free")
-    discovery.snapshot = other.snapshot = seen(100)
-    busy.in_flight = 5
-    assert choose([silent, busy, free], "m") is free
-    assert choose([silent, busy], "m") is busy
-
-
-def test_models_are_matched_by_pattern_and_unserved_ones_refused():
-    glm, _, _ = backend("glm", models=("glm-*",))
-    assert choose([glm], "glm-5") is glm
-    with pytest.raises(Rejection) as refusal:
-        choose([glm], "GLM-5")
-    assert refusal.value.kind is Kind.MODEL_NOT_FOUND
-
-
-# --- standing -----------------------------------------------------------------------------------
-
-
-def put(one, state):
-    one.past.standing = Standing(state, clues=(Clue(0.0, "x", "t", Evidence.STRONG, False),))
-
-
-def test_choice_avoids_the_suspect_and_never_takes_the_quarantined():
-    good, discovery, _ = backend("good")
-    suspect, other, _ = backend("suspect")
-    out, third, _ = backend("out")
-    discovery.snapshot = other.snapshot = third.snapshot = seen(100)
-    put(suspect, State.SUSPECT)
-    put(out, State.QUARANTINED)
-    good.in_flight = 9
-    assert choose([out, suspect, good], "m") is good
-    assert choose([out, suspect], "m") is suspect
-    with pytest.raises(Rejection) as refusal:
-        choose([out], "m")
-    assert refusal.value.kind is Kind.QUARANTINED
-
-
-def test_a_suspect_with_a_known_limit_comes_after_a_silent_one_that_is_not():
-    silent, _, _ = backend("silent")
-    suspect, discovery, _ = backend("suspect")
-    discovery.snapshot = seen(100)
-    put(suspect, State.SUSPECT)
-    assert choose([suspect, silent], "m") is silent
 
 
 def test_another_process_is_learnt_anew_and_the_first_is_no_change():

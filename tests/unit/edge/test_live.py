@@ -74,6 +74,6 @@ def test_an_answer_withheld_and_asked_for_elsewhere_is_the_first_backends(live):
 def test_an_exchange_takes_its_first_answer_along():
     exchange = answered(checks=[FAST])
     other = answered(backend="b", length=None)
-    exchange.again(other)
+    exchange.again(other, sent=True)
     assert exchange.withheld == Withheld("glm", (FAST,), 0.5, 900)
     assert (exchange.ttft, exchange.uncached) == (None, None)

@@ -12,7 +12,7 @@ from gateway.edge.server import _protocol_log
     ("error", "lines"),
     [
         (ClientGone("what a prompt said"), []),
-        (ValueError("what a prompt said"), ["request refused by the HTTP parser: ValueError"]),
+        (ValueError("what a prompt said"), ["a client's connection broke: ValueError"]),
     ],
 )
 def test_a_line_holds_nothing_of_the_request_and_is_none_where_a_client_left(caplog, error, lines):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.core.quarantine import Clue, Rules, State
+from gateway.core.quarantine import Case, Clue, Rules, State
 from gateway.edge.standing import Past, Standings
 from gateway.types import Evidence
 
@@ -86,8 +86,22 @@ def test_suspicion_ends_with_the_clock(standings, clock):
     assert state(standings, one) is State.SERVING
 
 
+def test_suspicion_is_of_the_time_it_began_whatever_repeats_it(standings, clock):
+    one = Member(standings, "a")
+    standings.configure(Rules(window=60.0), (one,))
+    for clock.now in (10.0, 30.0, 80.0):
+        standings.report(one, certain(clock.now))  # the only one: capped
+        assert standings.of(one).since == 10.0
+    standings.release("a", "operator")
+    standings.report(one, certain(90.0))
+    assert standings.of(one).since == 90.0
+    clock.now = 200.0
+    standings.report(one, certain(200.0))
+    assert standings.of(one).since == 200.0
+
+
 def test_another_process_forgets_what_was_learnt_not_what_was_found():
-    past = Past(echoes={"openai_chat"}, proofs=20)
-    standing = past.standing
+    case = Case(clues=(certain(),))
+    past = Past(case, echoes={"openai_chat"}, proofs=20)
     past.forget_process()
-    assert (past.echoes, past.proofs, past.standing) == (set(), 0, standing)
+    assert (past.echoes, past.proofs, past.case) == (set(), 0, case)

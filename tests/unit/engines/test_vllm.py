@@ -93,6 +93,7 @@ LONG = "This model's maximum context length is 27120 tokens. However, "
         ("The engine prompt length 9 exceeds the max_model_len 8. Please reduce prompt.", 7),
         ("1 validation error: " + LONG + "your prompt contains at least 2 input", None),
         ("max_tokens=100000 cannot be greater than max_model_len=1024.", None),
+        ("max_tokens must be at least 1, got -1. (parameter=max_tokens, value=-1)", None),
     ],
 )
 def test_what_each_wording_states(message, longest):

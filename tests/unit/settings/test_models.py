@@ -82,9 +82,19 @@ def test_every_key_of_this_version_takes_another_value_than_its_default() -> Non
     assert written.timeouts.model_dump() == {
         "connect": 0.1,
         "first_byte": 7200.0,
+        "first_byte_per_1k_tokens": 1.0,
         "idle": 86400.0,
         "body": 1.5,
+        "headers": 2.5,
+        "write_idle": 30.0,
+        "keep_alive": 620.0,
     }
+    routing = written.routing
+    assert (routing.policy, routing.stream_tokens, routing.load_factor) == ("affinity", 8, 2.0)
+    assert (routing.session, routing.session_header) == ("header", "x-chat")
+    assert routing.secret == SecretStr("the-value-of-ROUTING_SECRET")
+    assert tuple(routing.ejection.model_dump().values()) == (3, 1.0, 9.0, 0.25)
+    assert tuple(written.connections.model_dump().values()) == (500, 20)
     assert (written.drain, written.counting.threads, written.counting.inline_bytes) == (0, 4, 1000)
 
 

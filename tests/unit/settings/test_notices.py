@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.settings import NoSecrets, Settings, parse
+from gateway.settings.explain import explain
 from gateway.settings.notices import INACTIVE, INACTIVE_IN_MEMORY
 from gateway.settings.schema import entries
 
@@ -90,3 +91,57 @@ def test_null_is_as_good_as_not_written() -> None:
 
 def test_only_known_settings_are_listed() -> None:
     assert set(EVERY) <= {entry.path for entry in entries(Settings)}
+
+
+def test_settings_of_affinity_do_nothing_under_another_policy() -> None:
+    routing = {"load_factor": 1.5, "session": "user"}
+    for policy, told in (("least_tokens", 2), ("affinity", 0)):
+        written = {"backends": BACKENDS, "routing": {**routing, "policy": policy}}
+        notices = parse(written, NoSecrets()).notices
+        assert len(notices) == told
+        assert all(line.startswith("routing.") for line in notices)
+
+
+SHARED_SECRET = {"secret": "a-secret-of-sixteen"}
+MEMORY = {"store": "memory"}
+
+
+@pytest.mark.parametrize(
+    ("integrity", "limits", "said"),
+    [
+        ({"shared": {"every": "2s"}}, {}, "no store to share through"),
+        ({"fingerprints": {"shared": True}}, {}, "no store to share through"),
+        ({"shared": {"every": "2s"}}, REDIS, "only the workers of one gateway share"),
+        ({"fingerprints": {"shared": True}}, REDIS, "only the workers of one gateway share"),
+        ({"shared": {"every": "2s"}, **SHARED_SECRET}, REDIS, ""),
+        ({"fingerprints": {"shared": True}, **SHARED_SECRET}, REDIS, ""),
+        ({"shared": MEMORY}, REDIS, ""),  # as was asked
+        ({}, REDIS, ""),
+    ],
+)
+def test_what_is_not_shared_though_it_was_asked_is_said(
+    integrity: dict[str, Any], limits: dict[str, Any], said: str
+) -> None:
+    written = {"backends": BACKENDS, "integrity": integrity, "tenants": TWO}
+    told = " ".join(parse(written | ({"limits": limits} if limits else {}), NoSecrets()).notices)
+    assert said in told
+    assert bool(told) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("integrity", "store"),
+    [
+        ({}, "redis://127.0.0.1:6379"),
+        ({"shared": {"store": "redis://:planted@10.0.0.6:6379/2"}}, "redis://10.0.0.6:6379/2"),
+        ({"shared": MEMORY}, "memory"),
+    ],
+)
+def test_integrity_state_goes_where_quotas_are_unless_another_store_is_written(
+    integrity: dict[str, Any], store: str
+) -> None:
+    limits = {"store": "redis://127.0.0.1"}
+    settings = parse({"backends": BACKENDS, "limits": limits, "integrity": integrity}, NoSecrets())
+    assert str(settings.shared_store) == store
+    told = explain(settings)
+    assert ("shared by this gateway's workers through" in told) == (store != "memory")
+    assert "planted" not in told

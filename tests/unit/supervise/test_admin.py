@@ -117,14 +117,14 @@ async def test_status_sums_and_shows_each_process(admin_of):
 
 async def test_incidents_are_chosen_by_every_worker_and_told_as_one(admin_of):
     asked = "incidents?kind=binding&limit=2"
-    early, late = {"time": "2026-01-01"}, {"time": "2026-01-03"}
+    early, middle, late = ({"id": n, "time": f"2026-01-0{n}"} for n in (1, 2, 3))
     workers = [
         StubWorker(0, **{asked: (200, [late, early])}),
-        StubWorker(1, **{asked: (200, [{"time": "2026-01-02"}])}),
+        StubWorker(1, **{asked: (200, [late, middle])}),
     ]
     client = await admin_of(*workers)
     answer = await client.get(f"/{asked}")
-    assert await answer.json() == [late, {"time": "2026-01-02"}]
+    assert await answer.json() == [late, middle]
 
 
 async def test_a_query_that_workers_do_not_understand_is_told(admin_of):

@@ -90,10 +90,12 @@ async def test_fifty_restarts_leave_one_series():
 
 async def test_incidents_of_the_dead_stay():
     def incident(second):
-        return msgspec.Raw(msgspec.json.encode({"time": f"2026-11-30T10:00:0{second}+00:00"}))
+        return msgspec.Raw(
+            msgspec.json.encode({"id": second, "time": f"2026-11-30T10:00:0{second}+00:00"})
+        )
 
     alive = StubWorker(0)
-    alive.said = LastWords("", [incident(1), incident(5)])
+    alive.said = LastWords("", [incident(1), incident(5), incident(3)])
     ledger = Ledger(lambda: [alive])
     ledger.bury(LastWords("", [incident(3)]))
     assert [found["time"][18] for found in await ledger.incidents()] == ["5", "3", "1"]

@@ -133,6 +133,23 @@ def test_statuses_sum_what_is_in_flight():
     assert [(b["name"], b["in_flight"], b["limit"]) for b in told["backends"]] == [("a", 5, 1017)]
 
 
+def test_statuses_sum_outstanding_work_and_tell_the_worst_ejection():
+    each = [status(1), status(2), status(3)]
+    states = ("in_service", "ejected", "half_open")
+    for number, (one, state) in enumerate(zip(each, states, strict=True)):
+        one["backends"][0] |= {
+            "load": {"prefilling": 10**number, "decoding": number},
+            "ejection": {"state": state, "reason": "connect"},
+            "asks_it": state == "half_open",
+        }
+    for some, worst in ((each, "ejected"), ([each[0], each[2]], "half_open")):
+        [backend] = merge.status(some)["backends"]
+        assert backend["ejection"]["state"] == worst
+        assert backend["asks_it"]
+    assert merge.status(each)["backends"][0]["load"] == {"prefilling": 111, "decoding": 3}
+    assert not merge.status(each[:2])["backends"][0]["asks_it"]
+
+
 def test_statuses_sum_what_waits_in_queues():
     """While a reload goes from worker to worker, some may have none."""
     statuses = [status(1), status(1), status(0)]
@@ -173,7 +190,7 @@ def test_a_backend_that_only_some_have_yet_is_told_as_the_first_has_it():
 
 def test_incidents_are_the_latest_of_all():
     times = ["2026-11-30T10:00:00+00:00", "2026-11-30T12:00:00+00:00", "2026-11-30T11:00:00+00:00"]
-    told = merge.newest_first([{"time": time} for time in times], 2)
+    told = merge.newest_first([{"id": time, "time": time} for time in [*times, times[1]]], 2)
     assert [incident["time"] for incident in told] == [times[1], times[2]]
 
 

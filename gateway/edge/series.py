@@ -1,0 +1,26 @@
+"""How series are made on a registry."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Maker:
+    """Makes series on one registry. Names are without ``_total``; labels come last."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        """What only grows."""
+        return Counter(name, text, labels, registry=self._registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        """What is now."""
+        return Gauge(name, text, labels, registry=self._registry)
+
+    def histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        """How often values were within each of ``buckets``."""
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
