@@ -14,6 +14,8 @@ from benchmarks.soak.engine import Engine
 from benchmarks.soak.faults import Faults, Window
 from benchmarks.soak.rig import a_store, an_instance
 
+RETRY_AFTER = 1.0  # seconds, as the gateway asks of those it answers 503
+
 
 @dataclass
 class Ran:
@@ -79,7 +81,10 @@ async def _calls(seed: int, numbers: Iterator[int], port: int, ran: Ran) -> None
     for number in numbers:
         call = plan.call(seed, number)
         await asyncio.sleep(call.think)
-        ran.seen.append(await caller.make(call))
+        seen = await caller.make(call)
+        ran.seen.append(seen)
+        if seen.status == 503:
+            await asyncio.sleep(RETRY_AFTER)  # else a trouble would use up the round's calls
     ran.repeated += caller.repeated
     caller.hang_up()
 
