@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -241,6 +242,11 @@ class App:
             await asyncio.sleep(1.0)
         await self._close(old)
         self._retiring = [one for one in self._retiring if one is not old]
+        # Its parts refer to each other, and a full collection hardly ever comes by itself
+        # (``supervise.worker.settle_memory``): each reload would leave a tokenizer behind.
+        # It takes milliseconds, for what start-up made is frozen.
+        del old
+        gc.collect()
 
     async def _close(self, old: Generation) -> None:
         await old.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from contextlib import asynccontextmanager
 
 from fakes.raw_engine import CHAT, answer
@@ -48,3 +50,20 @@ async def test_an_old_configuration_is_closed_under_steady_traffic(engine, http)
         assert app.generation.busy
         assert not old.busy
     assert not app.generation.busy
+
+
+async def test_an_old_configuration_leaves_memory(engine, http):
+    """By our own doing: in a worker a full collection hardly ever comes by itself."""
+    async with gateway_for(engine.url) as app:
+        gc.disable()
+        try:
+            left = []
+            for _ in range(2):
+                await http.post(app.data_url + "/v1/chat/completions", json=BODY)
+                left.append(weakref.ref(app.generation.runtime.backends[0]))
+                await app.reload(settings_for(engine.url))
+                async with asyncio.timeout(5):
+                    while left[-1]() is not None:
+                        await asyncio.sleep(0.05)
+        finally:
+            gc.enable()
