@@ -21,6 +21,7 @@ from benchmarks.integrity.rig import (
     side_by_side,
 )
 from benchmarks.integrity.stats import share
+from gateway.core.spotcheck import AGREED
 from gateway.simulate import INSTANT, Faults, SimulateSettings
 
 ALL_PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES, GENERATE)
@@ -54,9 +55,11 @@ async def swap_usage(sources: list[str], requests: int) -> dict[str, Any]:
     for low, high in USAGE_CHARS:
         usage = {"prompt_tokens": {"sample": 1.0, **BLOCK}}
         async with rig(small("swap"), OFF | usage) as live:
-            replies, swapped = await _swapped(
-                live, Texts(sources, 34), MESSAGES, (low, high), count
-            )
+            texts = Texts(sources, 34)
+            for _ in range(AGREED):  # one at a time, so that none finds another to swap with
+                text = texts.piece(TENANTS[0], low)
+                await live.ask(TENANTS[0], MESSAGES, call(MESSAGES, text, 30, False))
+            replies, swapped = await _swapped(live, texts, MESSAGES, (low, high), count)
             differing = await live.checked("prompt_tokens", "mismatch")
         withheld = [reply for reply in replies if reply.withheld]
         found[f"{low} to {high}"] = {

@@ -7,6 +7,7 @@ reports the right number (research: sglang #30233); latency and text checks are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.types import (
@@ -24,6 +25,9 @@ CHECK = "prompt_tokens"
 BOUND = "bound"
 # A returned count under half of ours is no drift of a template: something else was computed.
 SUSPECT_SHARE = 0.5
+# Counts that agreed in a row, before one that does not is looked for among others' prompts.
+AGREED = 16
+ANOTHERS = "anothers"
 
 
 def judge_prompt_tokens(
@@ -33,6 +37,8 @@ def judge_prompt_tokens(
     first_only: bool = False,
     doubt: str | None = None,
     engine_limit: int | None = None,
+    anothers: Callable[[int], bool] | None = None,
+    agreed: int = 0,
 ) -> CheckResult:
     """Compare ``usage.prompt_tokens`` with our count.
 
@@ -42,11 +48,22 @@ def judge_prompt_tokens(
     let through uncounted can come to that.
     ``doubt``: why our count is not claimed to be exact; a difference then proves nothing, unless
     it is a suspect one.
+    ``anothers``: whether a prompt of so many tokens was at the engine meanwhile. That the answer is
+    its answer is believed only of an engine whose counts ``agreed`` with ours so often in a row.
     """
     returned = usage.prompt_tokens if usage else None
     if engine_limit is not None and returned is not None and returned > engine_limit:
         return CheckResult(CHECK, Verdict.MISMATCH, "over_limit", engine_limit, returned, True)
     result = _judge(ours, usage, first_only=first_only)
+    if (
+        result.reason in {"differs", "under_half"}
+        and doubt is None
+        and agreed >= AGREED
+        and returned is not None
+        and anothers is not None
+        and anothers(returned)
+    ):
+        return replace(result, reason=ANOTHERS, suspect=True)
     if doubt is None or result.suspect or result.verdict is not Verdict.MISMATCH:
         return result
     return replace(result, verdict=Verdict.UNVERIFIABLE, reason=doubt)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from gateway.dialects import unambiguous
+from gateway.dialects.unambiguous import Fault
 from gateway.errors import Kind, Rejection
 
 Edits = Mapping[str, msgspec.Raw | None]
@@ -61,9 +62,10 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise _explain(raw, error) from None
     if not isinstance(body, dict):
         raise malformed("The request body must be a JSON object.")
-    if unambiguous.is_overgrown(raw, body):
+    fault = unambiguous.fault_of(raw, body)
+    if fault is Fault.OVERGROWN:
         raise malformed(_TOO_DEEP)
-    if unambiguous.repeats_a_name(raw, body):
+    if fault is Fault.REPEATS:
         raise _repeats(raw)
     return body
 

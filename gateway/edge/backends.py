@@ -22,6 +22,7 @@ from gateway.core.capacity import (
 from gateway.core.choice import seed
 from gateway.core.gate import Report
 from gateway.core.latency import PrefillModel
+from gateway.core.neighbours import Neighbours
 from gateway.core.prefixes import PrefixMemory
 from gateway.core.probe_schedule import Schedule, held, vouched
 from gateway.core.quarantine import Standing, awaiting
@@ -99,6 +100,7 @@ class Backend:
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
         self.in_flight = 0
+        self.neighbours = Neighbours()
         self.clock = clock  # seconds, as in all that is recorded of its requests
         self.load_elsewhere = 0  # at processes that serve together with this one
         self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators

@@ -106,6 +106,7 @@ class Forwarder:
         if self._fingerprints is not None:
             watch = self._fingerprints.watch(backend, call.parsed, call.tenant)
         shadow = self._shadow(call, watch)
+        run = backend.neighbours.begin()
         inspection = Inspection(
             call.parsed,
             backend,
@@ -113,8 +114,9 @@ class Forwarder:
             self._checks,
             self._actions,
             shadow,
-            self._hearing(call),
-            watch,
+            run,
+            hearing=self._hearing(call),
+            watch=watch,
         )
         other: Call | None = None
         backend.in_flight += 1
@@ -132,6 +134,7 @@ class Forwarder:
         finally:
             later.cancel()
             backend.in_flight -= 1
+            backend.neighbours.end(run)
             if shadow.past is not None:
                 shadow.past.begin()  # it may be in the engine's cache, however this ended
             if other is None:

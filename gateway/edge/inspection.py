@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
+from gateway.core.neighbours import Run
 from gateway.core.quarantine import State
 from gateway.dialects import prompts
 from gateway.dialects.base import AnswerReader
@@ -67,6 +69,8 @@ class Inspection:
         policy: CheckPolicy,
         actions: Actions,
         shadow: Shadow,
+        run: Run,
+        *,
         hearing: Hearing | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -76,6 +80,8 @@ class Inspection:
         self._policy = policy
         self._actions = actions
         self._shadow = shadow
+        self._run = run
+        self._note_count()
         self.hearing = hearing
         self._watch = watch
         self._new_share = 1.0  # of the prompt's bytes: what no earlier prompt began with
@@ -249,8 +255,22 @@ class Inspection:
                 first_only=self._backend.traits.usage_first_only,
                 doubt=self._exchange.doubt,
                 engine_limit=self._engine_limit(seen),
+                anothers=partial(self._backend.neighbours.has, run=self._run),
+                agreed=self._backend.past.agreed,
             )
+            self._note_agreement(result)
         self._judged(result, Evidence.STRONG, self._policy.prompt_tokens, withhold=withhold)
+
+    def _note_agreement(self, result: CheckResult) -> None:
+        past = self._backend.past
+        if result.verdict is Verdict.OK:
+            past.agreed += 1
+        elif result.verdict is Verdict.MISMATCH and result.reason != spotcheck.ANOTHERS:
+            past.agreed = 0
+
+    def _note_count(self) -> None:
+        length = self._exchange.length
+        self._run.count = length.total if isinstance(length, Counted) else None
 
     def _engine_limit(self, seen: Observation) -> int | None:
         """Of one prompt that an answer was generated from, and not a batch's sum."""
@@ -297,6 +317,7 @@ class Inspection:
             result = spotcheck.judge_bound(bound, counted)
             if isinstance(counted, Counted):  # else the bound is still the best there is
                 self._exchange.length = counted
+                self._note_count()
             self._judged(result, Evidence.WEAK, Action.FLAG, withhold=False)
         assert self._exchange.length is not None  # noqa: S101 - admission ran first
         return self._exchange.length

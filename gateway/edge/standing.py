@@ -32,7 +32,8 @@ class Past:
     (``gateway.edge.ejection``).
     ``echoes``: dialects in whose answers it gave our request id back. ``steady``: those in whose
     streams it kept to one id. ``proofs``: reports of cached tokens that could have been false and
-    were not. All are of the present process. ``probed``: what our own probes of it came to.
+    were not. ``agreed``: counts of prompts that were ours, in a row. All of the present process.
+    ``probed``: what our own probes of it came to.
     """
 
     case: Case = quarantine.NOTHING
@@ -43,13 +44,14 @@ class Past:
     echoes: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
     proofs: int = 0
+    agreed: int = 0
     probed: History = field(default_factory=History)
 
     def forget_process(self) -> None:
         """The engine is another process: what it does is to be learnt anew."""
         self.echoes.clear()
         self.steady.clear()
-        self.proofs = 0
+        self.proofs = self.agreed = 0
 
 
 class Member(Protocol):

@@ -10,6 +10,7 @@ import pytest
 from multidict import CIMultiDict
 
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
+from gateway.core.spotcheck import AGREED
 from gateway.simulate import INSTANT, Faults, SimulateSettings
 from integration.conftest import gateway_and_engine, gateway_for, raw_call
 from integration.faulty import (
@@ -55,6 +56,31 @@ async def test_every_swapped_answer_is_withheld(path, body, stream):
         await settled(live.app, "binding", len(replies) - len(swapped))
         assert checked(live.app, "binding", "leak") == len(swapped)
         assert checked(live.app, "binding", "ok") == len(replies) - len(swapped) > 0
+
+
+def message(words, **more):
+    turn = {"role": "user", "content": " ".join(["hello"] * words)}
+    return {"model": "m", "max_tokens": 4, "messages": [turn], **more}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_where_ids_are_the_engines_own_swapped_answers_show_by_their_counts(stream):
+    sim = SimulateSettings(timing=INSTANT, faults=Faults(swap=True))
+    block = {"prompt_tokens": {"action": "block"}}
+    async with gateway_and_engine(sim, integrity=block) as live:
+        for words in range(AGREED):  # alone, none finds another to swap with
+            status, _, _ = await live.post("/v1/messages", message(words + 1))
+            assert status == 200
+        calls = [message(10 * (place + 1), stream=stream) for place in range(20)]
+        replies = await asyncio.gather(*(live.post("/v1/messages", call) for call in calls))
+        kept = sum(
+            status == 200 and b"response_withheld" not in text for status, _, text in replies
+        )
+        await settled(live.app, "prompt_tokens", AGREED + 20)
+        assert live.engine.service.swapper.swapped == 20 - kept >= 10
+        reasons = {incident["finding"]["reason"] for incident in live.app.recorder.incidents}
+        assert reasons == {"anothers"}
+        assert checked(live.app, "prompt_tokens", "ok") == AGREED + kept
 
 
 async def test_an_echo_that_ceases_is_found():

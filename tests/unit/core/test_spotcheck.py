@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.core.spotcheck import judge_bound, judge_prompt_tokens
+from gateway.core.neighbours import ENDED_KEPT, Neighbours
+from gateway.core.spotcheck import AGREED, judge_bound, judge_prompt_tokens
 from gateway.types import AtLeast, Bounded, Counted, Unverifiable, Usage, Verdict
 
 
@@ -77,3 +78,57 @@ def test_an_answer_to_a_prompt_over_the_engines_own_limit_is_suspect(ours):
     result = judge_prompt_tokens(ours, Usage(1001), engine_limit=1000)
     assert (result.reason, result.suspect) == ("over_limit", True)
     assert judge_prompt_tokens(ours, Usage(1000), engine_limit=1000).reason != "over_limit"
+
+
+@pytest.mark.parametrize(
+    ("agreed", "returned", "doubt", "expected"),
+    [
+        (AGREED, 80, None, (Verdict.MISMATCH, "anothers", True)),
+        (AGREED, 20, None, (Verdict.MISMATCH, "anothers", True)),
+        (AGREED, 81, None, (Verdict.MISMATCH, "differs", False)),
+        (AGREED - 1, 80, None, (Verdict.MISMATCH, "differs", False)),
+        (AGREED, 80, "differs", (Verdict.UNVERIFIABLE, "differs", False)),
+        (AGREED, 100, None, (Verdict.OK, "", False)),
+    ],
+)
+def test_a_count_that_is_another_requests_is_its_answer(agreed, returned, doubt, expected):
+    anothers = {80, 20, 100}.__contains__
+    told = verdict(Counted((100,)), returned, doubt=doubt, anothers=anothers, agreed=agreed)
+    assert told == expected
+
+
+def test_neighbours_are_those_that_ran_at_the_same_time():
+    here = Neighbours()
+    before = here.begin()
+    before.count = 1
+    here.end(before)
+    mine, longer = here.begin(), here.begin()
+    mine.count, longer.count = 5, 2
+    shorter = here.begin()
+    shorter.count = 3
+    here.end(shorter)
+    here.end(mine)
+    after = here.begin()
+    after.count = 4
+    assert [count for count in range(6) if here.has(count, mine)] == [2, 3]
+    here.end(longer)
+    assert here.has(2, mine)
+    assert here.has(5, longer)
+    assert not here.has(5, mine)
+
+
+def test_those_whose_count_is_not_known_are_nobodys_neighbours():
+    here = Neighbours()
+    mine = here.begin()
+    here.begin()
+    assert not any(here.has(count, mine) for count in range(10))
+
+
+def test_what_ended_is_forgotten_in_the_end():
+    here = Neighbours()
+    mine = here.begin()
+    for count in range(2 * ENDED_KEPT):
+        other = here.begin()
+        other.count = count
+        here.end(other)
+    assert [here.has(count, mine) for count in (0, 2 * ENDED_KEPT - 1)] == [False, True]

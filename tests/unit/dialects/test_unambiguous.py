@@ -6,6 +6,8 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.dialects import unambiguous, wire
 from gateway.errors import Kind, Rejection
@@ -14,7 +16,7 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": 'a "b": c\\\n: :s
 
 
 def repeats(raw: bytes) -> bool:
-    return unambiguous.repeats_a_name(raw, msgspec.json.decode(raw))
+    return unambiguous.fault_of(raw, msgspec.json.decode(raw)) is unambiguous.Fault.REPEATS
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,36 @@ def test_a_million_strings_are_told_apart() -> None:
     assert len(wire.decode_object(b'{"m":[%s 0],"n" : 1}' % strings)["m"]) == 600_001
     with pytest.raises(Rejection, match="a field twice"):
         wire.decode_object(b'{"m":[%s 0],"n" : 1,"n" : 1}' % strings)
+
+
+_NAMES = st.text(st.sampled_from('ab":\\\\, {}é\n'), max_size=6)
+_BODIES = st.recursive(
+    st.one_of(st.none(), st.integers(-9, 9), _NAMES),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+)
+_FORMS = st.sampled_from(
+    [{}, {"separators": (",", ":")}, {"separators": (" ,", " : ")}, {"indent": 1}]
+)
+
+
+@given(st.dictionaries(_NAMES, _BODIES, max_size=4), _FORMS, st.booleans(), st.booleans())
+def test_names_are_counted_as_a_parser_does(
+    body: dict[str, object], form: dict[str, object], ascii_only: bool, many: bool
+) -> None:
+    """Against Python's parser, which tells of every name; also the way for very many strings."""
+    raw = json.dumps(body, ensure_ascii=ascii_only, **form).encode()  # type: ignore[arg-type]
+    told: list[str] = []
+    json.loads(raw, object_pairs_hook=lambda pairs: told.extend(name for name, _ in pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        if many:
+            patch.setattr(unambiguous, "_MANY_QUOTES", 0)
+        assert unambiguous._names_in(raw) == len(told)
+        assert not repeats(raw)
+
+
+@pytest.mark.parametrize("run", [*range(6), *range(60, 70), 100_001])
+def test_however_many_backslashes_are_before_a_quote(run: int) -> None:
+    raw = b'{"a":"%s","b":"x\\"","c":1}' % (b"\\\\" * run)
+    assert not repeats(raw)
+    assert repeats(raw.replace(b'"c":1', b'"c":1,"c":2'))
+    assert not repeats(raw.replace(b'","b', b'\\",\\"b\\":\\"y","b'))
