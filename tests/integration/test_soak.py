@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 async def test_a_small_soak_holds(tmp_path):
-    """300 calls with every kind of trouble, and a restart of an instance and of a worker."""
+    """200 calls with every kind of trouble, and a restart of an instance and of a worker."""
     report = tmp_path / "soak.json"
-    options = ("--calls", "300", "--restarts", "2", "--callers", "16", "--seed", "20261201")
+    options = ("--calls", "200", "--restarts", "2", "--callers", "16", "--seed", "20261201")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.soak", *options, "--report", str(report)),
         cwd=ROOT,
@@ -34,9 +34,9 @@ async def test_a_small_soak_holds(tmp_path):
     found = json.loads(report.read_text())
     assert found["held"]
     assert len(found["claims"]) == 18
-    assert sum(sum(outcomes.values()) for outcomes in found["outcomes"].values()) == 300
-    assert found["outcomes"]["healthy"]["complete"] > 100
-    assert found["outcomes"]["over_limit"]["400 context_length_exceeded"] > 10
+    assert sum(sum(outcomes.values()) for outcomes in found["outcomes"].values()) == 200
+    assert found["outcomes"]["healthy"]["complete"] > 50
+    assert found["outcomes"]["over_limit"]["400 context_length_exceeded"] > 5
 
 
 @pytest.mark.parametrize(
