@@ -19,7 +19,7 @@ from benchmarks.soak.watch import IMMORTAL, SUPERVISOR, Quiet, Sample
 
 GROWTH = 1.10  # of resident memory, median of the last third to the first
 SPARE_FILES, SPARE_TASKS = 4, 4  # a probe of the engines may be under way whenever one looks
-STORE_CONNECTIONS = 32  # a process opens at most (gateway.limits.remote.clients)
+STORE_CONNECTIONS = 32 + 2  # a process opens at most: quotas, and what is shared of integrity
 NAMED = ("backend", "tenant", "dialect", "worker", "role")  # labels whose values are names
 PROBES = 32  # connections that discovery may keep
 LOST_LOG = 1.0  # seconds of access records that a killed worker may take with it

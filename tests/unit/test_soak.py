@@ -228,7 +228,7 @@ LABELS = "label sets are flat, whatever clients send"
             {"asyncio tasks are constant in quiet phases"},
         ),
         (
-            good(quiets=[quiet(to_store={"worker 0": 33})]),
+            good(quiets=[quiet(to_store={"worker 0": 35})]),
             {"kept connections to the store are bounded"},
         ),
         (good(quiets=[quiet(), quiet(labels={"tenant": frozenset({"acme", "x"})})]), {LABELS}),
