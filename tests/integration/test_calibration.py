@@ -111,7 +111,8 @@ async def test_a_difference_is_shown_by_name_and_never_by_text(caplog):
         count = await metric_of(live.app, "poolgate_calibration_differences")
         assert count == len(shown["differences"])
         assert "river" not in json.dumps(shown)
-    [line] = [record.getMessage() for record in caplog.records]
+    told = [record for record in caplog.records if record.name == "gateway.edge.calibration"]
+    [line] = [record.getMessage() for record in told]
     assert "calibration differs" in line
     assert "river" not in line
 

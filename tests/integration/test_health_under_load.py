@@ -61,4 +61,4 @@ async def test_row_18_health_is_told_while_megabytes_are_counted(engine, http):
     # A machine that is slow when nothing is asked of the gateway is no fault of the gateway's.
     slow = max(0.25, 10 * idle[len(idle) * 95 // 100])
     assert busy[len(busy) * 99 // 100] < slow
-    assert len(busy) >= 5
+    assert len(busy) >= 3

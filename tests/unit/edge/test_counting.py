@@ -192,6 +192,7 @@ async def test_others_are_counted_while_one_prompt_takes_seconds():
     """And the loop stays awake, and the lane's thread lives on."""
     with measuring() as (one, metrics):
         await one.exact(request(LONG), "warm")
+        began = time.perf_counter()
         slow = asyncio.ensure_future(one.measure(request(SLOW), 1000, "bad"))
         awake, ended = 0, []
         for index in range(5):
@@ -206,7 +207,8 @@ async def test_others_are_counted_while_one_prompt_takes_seconds():
             worst, last = max(worst, time.perf_counter() - last), time.perf_counter()
             awake += 1
         assert awake > 10
-        assert worst < 0.3  # alone on a quiet machine 0.02; a whole call would be over 0.5
+        # Alone on a quiet machine 0.02; a call that held the interpreter would be nearly all of it.
+        assert worst < max(0.3, (time.perf_counter() - began) / 2)
         length = await slow
         assert isinstance(length, Counted | AtLeast)
         assert length.longest == whole_count(TINY, SLOW)
