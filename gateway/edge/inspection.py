@@ -329,7 +329,7 @@ class Inspection:
         of two covers the difference in bytes a token between the two parts. A bound stands for
         the count where even that is too short to judge.
         """
-        if self._shadow.past is not None:
+        if self._shadow.past is not None and self._shadow.past.compares:
             self._new_share = (await self._shadow.past.result()).new_share
         length = self._exchange.length
         if isinstance(length, Bounded) and length.total >= self._backend.prefill.min_tokens:

@@ -88,6 +88,11 @@ class Recollection:
         """Whether texts are looked up."""
         return self._texts is not None
 
+    @property
+    def compares(self) -> bool:
+        """Whether the share that is new is worked out; else it is 1."""
+        return self._past is not None
+
     def begin(self) -> None:
         """Look it up, unless that was begun: most in place, so in the order of sending."""
         if self._begun:
