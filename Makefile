@@ -41,7 +41,7 @@ imports: $(STAMP)
 # Properties of every byte string, SECONDS for each target; docs/threat-model.md says of what.
 SECONDS ?= 60
 fuzz: $(STAMP)
-	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 check: lint types imports test
 

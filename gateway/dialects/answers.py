@@ -282,7 +282,10 @@ class StreamReader(_Reader):
 
 def _id_member(raw: bytes, response_id: str | None) -> bytes:
     """The member that tells the id, as this engine writes it; empty where it is written oddly."""
-    value = bytes(wire.encode(response_id))
+    try:
+        value = bytes(wire.encode(response_id))
+    except UnicodeEncodeError:  # half of a surrogate pair, which a lenient reading lets through
+        return b""
     spelt = (_ID + colon + value for colon in (b":", b": "))
     return next((member for member in spelt if member in raw), b"")
 

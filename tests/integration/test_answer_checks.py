@@ -279,3 +279,16 @@ async def test_plain_prompts_may_hold_what_chats_render_so_their_tenant_is_not_j
         await settled(live.app, "cached_tokens", 19)
         assert checked(live.app, "cached_tokens", "leak") == 0
         assert checked(live.app, "cached_tokens", "unverifiable") == 1
+
+
+async def test_an_id_that_is_no_unicode_breaks_no_answer():
+    async with RawEngine().running() as engine, gateway_for(engine.url) as app:
+        whole = json.dumps({**CHAT, "id": "\ud800"}).encode()
+
+        async def odd(request, wire):
+            wire.write(answer(whole))
+
+        engine.script = odd
+        for _ in range(2):
+            status, text, _ = await raw_post(app, BODY)
+            assert (status, text) == (200, whole)

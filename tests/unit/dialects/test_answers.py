@@ -393,3 +393,11 @@ def test_a_stream_that_only_frames_an_answer_holds_no_output():
     role = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
     assert not read(role + STOP + DONE)[1].spoke
     assert read(role + DELTA + STOP + DONE)[1].spoke
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_an_id_with_half_of_a_surrogate_pair_breaks_nothing(path):
+    odd = DELTA.replace(b'"id":"1"', b'"id":"\\ud800"')
+    out, seen = read(odd + odd + STOP + DONE, path=path)
+    assert out == odd + odd + STOP + DONE
+    assert seen.ending is Ending.COMPLETE
