@@ -34,6 +34,10 @@ class Neighbours:
     _ended: deque[Run] = field(default_factory=lambda: deque(maxlen=ENDED_KEPT))
     _places: int = 0
 
+    def __len__(self) -> int:
+        """How many run."""
+        return len(self._running)
+
     def begin(self) -> Run:
         """A request that goes to the backend now."""
         self._places += 1

@@ -99,7 +99,6 @@ class Backend:
         self.prefixes = PrefixMemory(prefix_steps)
         self.queue = queue  # None where it takes what comes
         self.waiting = 0  # requests that are in the queue without room yet
-        self.in_flight = 0
         self.neighbours = Neighbours()
         self.clock = clock  # seconds, as in all that is recorded of its requests
         self.load_elsewhere = 0  # at processes that serve together with this one
@@ -213,6 +212,11 @@ class Backend:
         """Which engine it is; ``unknown`` before it told."""
         engine = self.discovery.engine
         return engine.name if engine is not None else "unknown"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests it has."""
+        return len(self.neighbours)
 
     @property
     def load(self) -> int:

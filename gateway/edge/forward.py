@@ -105,7 +105,7 @@ class Forwarder:
         watch = None
         if self._fingerprints is not None:
             watch = self._fingerprints.watch(backend, call.parsed, call.tenant)
-        shadow = self._shadow(call, watch)
+        shadow, hearing = self._shadow(call, watch), self._hearing(call)
         run = backend.neighbours.begin()
         inspection = Inspection(
             call.parsed,
@@ -115,11 +115,10 @@ class Forwarder:
             self._actions,
             shadow,
             run,
-            hearing=self._hearing(call),
+            hearing=hearing,
             watch=watch,
         )
         other: Call | None = None
-        backend.in_flight += 1
         later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
         try:
             return await self._answer(call, attempt, inspection)
@@ -133,7 +132,6 @@ class Forwarder:
             return other
         finally:
             later.cancel()
-            backend.in_flight -= 1
             backend.neighbours.end(run)
             if shadow.past is not None:
                 shadow.past.begin()  # it may be in the engine's cache, however this ended

@@ -85,6 +85,12 @@ class Metrics:
         self.rejections = make.counter(
             "poolgate_rejections", "Refusals by reason (the code in the error body)", "reason"
         )
+        self.refused_for_length = make.counter(
+            "poolgate_refused_prompt_tokens",
+            "Tokens of prompts refused as too long: what the limit costs its users",
+            "backend",
+            "limited_by",
+        )
         self.count_seconds = make.histogram(
             "poolgate_count_seconds", "Time to count a prompt", _SECONDS, "how"
         )
@@ -227,12 +233,6 @@ class Metrics:
         self.spans = make.counter(
             "poolgate_spans", "Spans of traces, by what became of them", "result"
         )
-        self.refused_for_length = make.counter(
-            "poolgate_refused_prompt_tokens",
-            "Tokens of prompts refused as too long: what the limit costs its users",
-            "backend",
-            "limited_by",
-        )
 
     def _of_queues(self, make: Maker) -> None:
         self.queue_waiting = make.gauge(
@@ -249,13 +249,9 @@ class Metrics:
         )
 
     def _show_zeros(self) -> None:
-        """Series that are known before anything is counted, so that a rate sees the first."""
+        """Have those counters appear at 0 whose labels are known beforehand."""
         for reason in CONNECTION_ENDS:
             self.connections_ended.labels(reason)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Have those counters appear at 0 whose labels are known beforehand."""
         for outcome in Outcome:
             self.limiter_decisions.labels(outcome)
         for marker in MARKERS:

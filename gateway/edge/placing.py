@@ -69,8 +69,7 @@ async def place(
     for backend in order:
         if _would_refuse_too(backend, asked.parsed.model, refused):
             continue
-        exchange.backend, exchange.engine = backend.name, backend.engine
-        exchange.doubt = backend.doubt(asked.parsed.prompt)
+        _at(backend, asked.parsed, exchange)
         exchange.length = exchange.limit = None
         try:
             return backend, await admit_marked(backend, asked, exchange, desk)
@@ -93,8 +92,7 @@ async def count(order: Iterable[Backend], asked: Submitted, exchange: Exchange) 
     """
     parsed, tenant, tried = asked.parsed, asked.tenant.id, 0
     for backend in order:
-        exchange.backend, exchange.engine = backend.name, backend.engine
-        exchange.doubt = backend.doubt(parsed.prompt)
+        _at(backend, parsed, exchange)
         length = await backend.measurer.exact(asked.marked, tenant)
         if isinstance(length, Unverifiable) and asked.marked is not parsed:
             length = await backend.measurer.exact(parsed, tenant)
@@ -172,8 +170,8 @@ async def readmit(
     for backend in order:
         if _would_refuse_too(backend, parsed.model, refused):
             continue
-        trial = replace(exchange, length=None, backend=backend.name)
-        trial.engine, trial.doubt = backend.engine, backend.doubt(parsed.prompt)
+        trial = replace(exchange, length=None)
+        _at(backend, parsed, trial)
         try:
             await admit(backend, tenant, parsed, trial)
         except Rejection as why:
@@ -181,6 +179,12 @@ async def readmit(
             continue
         return backend, trial
     return None
+
+
+def _at(backend: Backend, parsed: ParsedRequest, exchange: Exchange) -> None:
+    """Note where the exchange is tried now."""
+    exchange.backend, exchange.engine = backend.name, backend.engine
+    exchange.doubt = backend.doubt(parsed.prompt)
 
 
 def _for_the_marker(refusal: Rejection) -> str:

@@ -222,13 +222,13 @@ async def test_a_fault_that_is_only_flagged_moves_nothing():
 async def test_it_never_runs_beside_traffic():
     sim = replace(SIZES, timing=SLOW)
     async with running(sim) as engine, site(engine.url, {"when": ["start", "serving"]}) as here:
-        here.backend.in_flight += 1
+        run = here.backend.neighbours.begin()
         try:
             await asyncio.sleep(0.5)
             sent = engine.counters.prompt_tokens
             assert (await here.status())["probe"]["due"] == "start"
         finally:
-            here.backend.in_flight -= 1
+            here.backend.neighbours.end(run)
         assert sent == 0 or here.runs("broken_off") == 1  # one that had begun before
         await here.until(lambda: here.runs("clean") == 1)
 
@@ -254,7 +254,7 @@ async def test_what_it_found_before_it_gave_way_counts():
                 lambda: any(truth.prompt_tokens > 1017 for truth in engine.truths.values())
             )
             await here.until(lambda: engine.service.driver.running)  # the check of the salt
-            here.backend.in_flight += 1
+            here.backend.neighbours.begin()
             await here.until(lambda: here.history.last is not None)
             assert here.history.last == "fault"
             assert len(here.app.recorder.incidents) == 1
@@ -267,10 +267,10 @@ async def test_it_is_cancelled_only_where_that_can_corrupt_nobody(on_disconnect)
     async with running(replace(SIZES, timing=timing)) as engine:
         async with site(engine.url, {"when": ["start"], "retry": "10m"}, more=more) as here:
             await here.until(lambda: engine.service.driver.running)
-            here.backend.in_flight += 1
+            run = here.backend.neighbours.begin()
             await here.until(lambda: here.runs("broken_off") == 1)
             await here.until(lambda: engine.idle)
-            here.backend.in_flight -= 1
+            here.backend.neighbours.end(run)
             stages = {truth.stage for truth in engine.truths.values()}
     assert stages == {"aborted" if on_disconnect == "cancel" else "finished"}
 
