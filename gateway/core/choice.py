@@ -11,14 +11,14 @@ no backend takes over ``factor`` times the mean load, so a prefix that everyone 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+from msgspec import Struct
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True, gc=False):
     """What a backend was sent and has not finished.
 
     ``prefilling``: prompt tokens of requests whose answer has not begun, those in its queue too.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
 
 from gateway.core.admission import Outcomes
 from gateway.core.capacity import (

@@ -13,7 +13,8 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.core import capacity
 from gateway.edge.one_prober import OneProber, Word

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.core import attestation
 from gateway.core.tenants import Tenant
@@ -36,8 +36,7 @@ from gateway.types import Bounded, Counted, ParsedRequest
 SENDING = 0.005  # seconds that a request is given to be sent in before others' work begins
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """An admitted request on its way; ``isolated``: the members that must not reach an engine."""
 
     request: web.BaseRequest

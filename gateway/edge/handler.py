@@ -6,12 +6,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from gateway.core.admission import ENGINE, decide, effective_limit, require_short, settles
 from gateway.core.capacity import Known
@@ -32,8 +34,7 @@ _NOT_COUNTED = frozenset({Kind.NOT_COUNTABLE, Kind.COUNT_UNAVAILABLE})
 COUNTS_TRIED = 3  # backends that give no count, after which the next is not asked
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """A request as admission takes it: ``marked`` with our marker, ``parsed`` without."""
 
     tenant: Tenant
@@ -41,8 +42,7 @@ class Submitted:
     parsed: ParsedRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     """One backend's refusal and what was known of the prompt's length there."""
 
     backend: Backend

@@ -10,8 +10,9 @@ they matter for certain the prompt is opaque, else the check of usage finds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway.rendering.common import (
     Json,
@@ -45,8 +46,7 @@ JSON_TYPES = frozenset({"string", "number", "integer", "object", "array", "boole
 SWITCHED_ON = frozenset({"1", "true", "yes", "y", "on"})
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """A request as SGLang's chat handler sees it, whatever its dialect was."""
 
     messages: list[Message]

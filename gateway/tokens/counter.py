@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from gateway.errors import Kind, Rejection
 from gateway.rendering.registry import EngineRendering
 from gateway.tokens.encoder import FREELY, Encoder, Means, Tally, UncountableText
@@ -24,8 +26,7 @@ from gateway.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PromptText:
+class PromptText(Struct, frozen=True, gc=False):
     """One prompt as text. ``suffix`` is tokenised apart and follows without special tokens."""
 
     text: str

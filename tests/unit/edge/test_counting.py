@@ -6,11 +6,11 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from assets_at_hand import TINY, store, whole_count
 from gateway.edge.counting import SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
