@@ -68,6 +68,7 @@ class _WorkedOut:
     snapshot: Snapshot
     good_until: float
     by_model: dict[str, Capacity]
+    stated: dict[str, Capacity]
 
 
 class Backend:
@@ -106,7 +107,7 @@ class Backend:
         self.load_elsewhere = 0  # at processes that serve together with this one
         self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators
         self.probing: Callable[[], Mapping[str, object]] | None = None  # its probes, likewise
-        self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
+        self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {}, {})
         self._processes = incarnations(discovery.snapshot)
         self._digest = (discovery.snapshot, digest(discovery.snapshot))
 
@@ -121,24 +122,30 @@ class Backend:
 
         ``Known.age`` is that of the moment it was worked out.
         """
+        return self._held_back(self._limit(self._work_out().by_model, self.wiring.rules, model))
+
+    def stated(self, model: str) -> int | None:
+        """The longest prompt its workers say they accept, before anything of ours is taken off."""
+        known = self._limit(self._work_out().stated, STATED, model)
+        return known.tokens if isinstance(known, Known) else None
+
+    def _work_out(self) -> _WorkedOut:
+        """What was worked out of the snapshot there is, for as long as it holds."""
         snapshot, now = self.discovery.snapshot, self.clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
             self._notice(snapshot)
-            until = good_until(snapshot, self.wiring.rules)
-            worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {})
-        limit = worked.by_model.get(model)
-        if limit is None:
-            if len(worked.by_model) >= MODELS_REMEMBERED:
-                worked.by_model.clear()
-            limit = capacity(snapshot, self.wiring.rules, now, model)
-            worked.by_model[model] = limit
-        return self._held_back(limit)
+            until = min(good_until(snapshot, rules) for rules in (self.wiring.rules, STATED))
+            worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {}, {})
+        return worked
 
-    def stated(self, model: str) -> int | None:
-        """The longest prompt its workers say they accept, before anything of ours is taken off."""
-        known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
-        return known.tokens if isinstance(known, Known) else None
+    def _limit(self, known: dict[str, Capacity], rules: Rules, model: str) -> Capacity:
+        limit = known.get(model)
+        if limit is None:
+            if len(known) >= MODELS_REMEMBERED:
+                known.clear()
+            limit = known[model] = capacity(self.discovery.snapshot, rules, self.clock(), model)
+        return limit
 
     def refused(self, status: int, body: bytes) -> None:
         """The engine failed a prompt that was admitted: if for its length, learn its limit.

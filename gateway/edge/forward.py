@@ -21,14 +21,13 @@ from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
 from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.inspection import CheckPolicy, Inspection
-from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
 from gateway.edge.trace import HEADERS
-from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
+from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, address, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
@@ -231,9 +230,6 @@ class Forwarder:
         cancelling there is what corrupts other requests on some prefill/decode engines.
         """
         exchange, backend = call.exchange, call.backend
-        url = join(backend.wiring.url, exchange.path)
-        if exchange.query:
-            url += "?" + exchange.query
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
@@ -243,7 +239,7 @@ class Forwarder:
             headers.update(exchange.trace.headers())
         exchange.forwarded_at, exchange.upstream = self._clock(), backend.wiring.url
         opening = self._upstream.open(
-            url,
+            address(backend.wiring.url, exchange.path, exchange.query),
             headers,
             call.body(with_id=self._checks.binding is not None),
             attempt,

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.core.outlier import Failure
+from gateway.edge.probing import join
 from gateway.errors import Kind, Rejection
 
 # Headers of a client's request that an engine may see. All else stays here: keys, cookies,
@@ -202,7 +204,7 @@ class Upstream:
 
     async def open(
         self,
-        url: str,
+        url: URL,
         headers: CIMultiDict[str],
         body: bytes,
         teller: Teller,
@@ -223,7 +225,7 @@ class Upstream:
         try:
             async with asyncio.timeout(self._deadlines.first(teller.tokens)):
                 response = await self._session.post(
-                    URL(url, encoded=True),
+                    url,
                     data=data,
                     headers=headers,
                     allow_redirects=False,
@@ -255,6 +257,16 @@ class Upstream:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+
+
+@lru_cache(maxsize=1024)
+def address(base: str, path: str, query: str) -> URL:
+    """Where a request goes: ``path``, and ``query`` as it came, below the backend's base URL.
+
+    Remembered, for taking a URL apart takes longer than all else that is done with it.
+    """
+    url = join(base, path)
+    return URL(f"{url}?{query}" if query else url, encoded=True)
 
 
 def request_headers(

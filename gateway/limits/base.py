@@ -108,11 +108,12 @@ class Lease(Protocol):
 
     ``decisions`` are the quotas as they stood after taking; ``shadow_refusal`` is the charge a
     shadow quota would have refused: then nothing was taken from any shadow quota, just as if it
-    had been refused.
+    had been refused. ``at_once``: neither of the two ever waits.
     """
 
     decisions: Decisions
     shadow_refusal: Charge | None
+    at_once: bool
 
     async def settle(self, used: Used) -> None:
         """The request is over and used this much."""
@@ -126,6 +127,7 @@ class Unlimited:
 
     decisions: Decisions = MappingProxyType({})
     shadow_refusal: Charge | None = None
+    at_once = True
 
     async def settle(self, used: Used) -> None:
         """Nothing was taken."""

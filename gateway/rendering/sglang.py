@@ -10,6 +10,7 @@ they matter for certain the prompt is opaque, else the check of usage finds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -103,6 +104,7 @@ READERS: Readers[Chat] = {
 }
 
 
+@lru_cache(maxsize=256)
 def content_format(template: TemplateTraits) -> str:
     """Whether SGLang hands this template content as parts ("openai") or as one "string"."""
     if any(word in template.source for word in MEDIA_WORDS):

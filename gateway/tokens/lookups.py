@@ -27,6 +27,7 @@ Lookup = Callable[[Any, str], Any]
 
 def hasten(template: Template) -> None:
     """From now on this template, and others of its environment, look up by the shorter way."""
+    template.globals = dict(template.globals)  # as a chain of maps it took 10 us of each rendering
     environment = template.environment
     sandbox = partial(type(environment).getattr, environment)  # its own, however often we come
     shorter = partial(look_up, sandbox, environment.undefined)
