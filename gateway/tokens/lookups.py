@@ -37,7 +37,7 @@ def hasten(template: Template) -> None:
 def look_up(sandbox: Lookup, undefined: Callable[..., Any], value: Any, name: str) -> Any:
     """What ``value.name`` is in a template; ``sandbox`` tells where it is not known beforehand."""
     kind = type(value)
-    if kind is dict:
+    if kind is dict or isinstance(value, dict):  # transformers makes plain ones of all others
         if name not in _OF_DICTS:
             return value[name] if name in value else undefined(obj=value, name=name)
     elif kind is str:

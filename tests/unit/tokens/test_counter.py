@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from assets_at_hand import TINY, counter, template, whole_count
@@ -164,7 +165,9 @@ def test_template_refusal_is_a_value() -> None:
 
     one = counter()
     assert one.template is not None
-    broken = dataclasses.replace(one, template=dataclasses.replace(one.template, rules=refuses))
+    broken = dataclasses.replace(
+        one, template=dataclasses.replace(one.template, rules=refuses, shortcuts={})
+    )
     assert broken.count(chat()) == Unverifiable("template_refused", transient=False)
 
 
@@ -230,7 +233,7 @@ def test_a_tail_is_counted_with_the_text_before_it() -> None:
 
     def tailed(prompt: ChatPrompt, templates: Templates) -> TemplateCall:
         call = TemplateCall([{"role": "user", "content": "hi"}], add_generation_prompt=True)
-        return dataclasses.replace(call, tail="assistant continues")
+        return msgspec.structs.replace(call, tail="assistant continues")
 
     one = counter()
     tail = dataclasses.replace(one, rendering=EngineRendering(tailed))

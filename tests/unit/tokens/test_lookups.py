@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jinja2
@@ -31,12 +32,6 @@ def a_loop() -> LoopContext:
     return loop
 
 
-class Subclass(dict[str, Any]):
-    """No plain data: the sandbox must be asked."""
-
-    role = "an attribute, which wins over the item"
-
-
 def a_generator() -> Iterator[int]:
     yield 1
 
@@ -49,7 +44,6 @@ MAKERS: tuple[Callable[[], Any], ...] = (
     lambda: ["list"],
     lambda: 3,
     lambda: None,
-    lambda: Subclass(role="item", content="item"),
     lambda: Namespace(content="x", role=None, format="{}".format, upper=str.upper, _private=1),
     a_loop,
     a_generator,
@@ -94,6 +88,19 @@ def test_any_dictionary(value: dict[str, str | None], name: str) -> None:
         return look_up(SANDBOX.getattr, SANDBOX.undefined, value, name)
 
     assert outcome(short, value, name) == outcome(SANDBOX.getattr, value, name)
+
+
+class Marked(dict[str, Any]):
+    """Data with an attribute of its own, which no template may see."""
+
+    role = "an attribute"
+
+
+def test_a_dictionary_of_another_kind_is_a_plain_one() -> None:
+    value = Marked(content="x")
+    look = partial(look_up, SANDBOX.getattr, SANDBOX.undefined, value)
+    assert look("content") == "x"
+    assert isinstance(look("role"), jinja2.Undefined)
 
 
 def hastened(source: str) -> jinja2.Template:
