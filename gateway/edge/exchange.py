@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.edge.trace import Trace
 from gateway.errors import Rejection
@@ -63,8 +63,7 @@ class Users:
         self.count -= 1
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct):
     """What is known of a request so far. Never holds prompt text, answers or keys.
 
     Times are seconds of the loop's clock.

@@ -32,8 +32,6 @@ from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
 
-SENDING = 0.005  # seconds that a request is given to be sent in before others' work begins
-
 
 class Call(Struct, frozen=True):
     """An admitted request on its way; ``isolated``: the members that must not reach an engine."""
@@ -117,7 +115,7 @@ class Forwarder:
             watch=watch,
         )
         other: Call | None = None
-        later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
+        later = self._threads.after_sending(call.parsed, shadow.begin)
         try:
             return await self._answer(call, attempt, inspection)
         except Rejection as refusal:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.core.admission import ENGINE, decide, effective_limit, require_short, settles
 from gateway.core.capacity import Known
