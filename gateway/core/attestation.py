@@ -70,7 +70,7 @@ class PromptMemory:
 
     def _take(self, digests: Words) -> bytes:
         words, bits = (digests[:, 0] % _WORDS).astype(np.intp), _four_bits(digests[:, 1])
-        seen = (self._young[words] & bits == bits) | (self._old[words] & bits == bits)
+        seen = _holds(self._young[words], bits) | _holds(self._old[words], bits)
         if self._held >= _PER_GENERATION:
             self._old, self._young, self._held = self._young, _empty(), 0
         # Also what only the old one holds: it is in use, and must outlive it.
@@ -81,6 +81,10 @@ class PromptMemory:
 
 def _empty() -> Words:
     return np.zeros(_WORDS, np.uint64)
+
+
+def _holds(words: Words, bits: Words) -> npt.NDArray[np.bool_]:
+    return np.asarray(words & bits == bits)
 
 
 def _four_bits(drawn: Words) -> Words:
