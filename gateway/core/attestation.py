@@ -37,6 +37,8 @@ _PER_GENERATION = _WORDS * 64 // 16
 _SLICE = 1024  # digests at a time: well under a millisecond, so that no thread holds up another
 
 Words = npt.NDArray[np.uint64]
+_ONE, _LAST_PLACE = np.uint64(1), np.uint64(63)
+_SHIFTS = np.array([0, 6, 12, 18], np.uint64)
 
 
 class PromptMemory:
@@ -88,12 +90,9 @@ def _holds(words: Words, bits: Words) -> npt.NDArray[np.bool_]:
 
 
 def _four_bits(drawn: Words) -> Words:
-    """Up to four bits of a word, by six bits of ``drawn`` each."""
-    one = np.uint64(1)
-    bits = np.zeros(len(drawn), np.uint64)
-    for shift in (0, 6, 12, 18):
-        bits |= one << (drawn >> np.uint64(shift) & np.uint64(63))
-    return bits
+    """Up to four bits of a word, each by six bits of ``drawn``."""
+    places = (drawn[:, np.newaxis] >> _SHIFTS) & _LAST_PLACE
+    return np.asarray(np.bitwise_or.reduce(_ONE << places, axis=1))
 
 
 def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
