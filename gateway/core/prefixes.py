@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise
 
 from xxhash import xxh3_128
 
@@ -34,6 +34,7 @@ def _every_end() -> Iterator[int]:
 
 
 _ENDS = tuple(islice(_every_end(), 1024))  # where steps end; the last at 16 GiB
+_STEPS = tuple(slice(begin, end) for begin, end in pairwise((0, *_ENDS)))
 
 
 def seed(secret: bytes, tenant: str) -> int:
@@ -46,11 +47,9 @@ def chain(text: bytes, seed: int) -> list[bytes]:
     digest = xxh3_128(seed=seed)
     view = memoryview(text)
     found = []
-    begin = 0
-    for end in _ends(len(text)):
-        digest.update(view[begin:end])
+    for step in _STEPS[: bisect_right(_ENDS, len(text))]:
+        digest.update(view[step])
         found.append(digest.digest())
-        begin = end
     return found
 
 
@@ -60,10 +59,6 @@ def reach(known_steps: int) -> int:
     ``known_steps``: how many of its digests are known. The step after them may be shared in part.
     """
     return _ENDS[known_steps]
-
-
-def _ends(size: int) -> tuple[int, ...]:
-    return _ENDS[: bisect_right(_ENDS, size)]
 
 
 class PrefixMemory:
