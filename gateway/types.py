@@ -15,15 +15,34 @@ from msgspec import Struct, field
 # --- what a client asked ----------------------------------------------------------------------
 
 
+class Kept(Struct):
+    """What one reader of a prompt worked out and will want once more: let go when it is taken."""
+
+    reader: object = None
+    value: Any = None
+
+    def keep(self, reader: object, value: object) -> None:
+        """In place of what was kept before."""
+        self.reader, self.value = reader, value
+
+    def take(self, reader: object) -> Any:
+        """What this ``reader`` kept, or None; nothing is kept from now on."""
+        value = self.value if self.reader is reader else None
+        self.reader = self.value = None
+        return value
+
+
 class ChatPrompt(Struct, frozen=True):
     """A conversation still in the client's own dialect.
 
     ``body`` is the decoded request. Only a renderer (``gateway.rendering``) knows how the engine
-    at hand turns it into template input; dialects do not interpret it further.
+    at hand turns it into template input; dialects do not interpret it further. ``kept`` is the
+    counter's: a prompt that was rendered for its bound is not rendered again for its count.
     """
 
     dialect: str
     body: Mapping[str, Any]
+    kept: Kept = field(default_factory=Kept)
 
 
 class TextPrompt(Struct, frozen=True):

@@ -44,7 +44,7 @@ class Call(Struct, frozen=True):
     isolated: wire.Edits
     exchange: Exchange
 
-    def body(self, *, with_id: bool) -> bytes:
+    def body(self, *, with_id: bool) -> wire.Pieces:
         """The bytes for the engine: the client's, with point edits. ``with_id``: our request id."""
         backend, parsed = self.backend, self.parsed
         edits = {
@@ -53,7 +53,7 @@ class Call(Struct, frozen=True):
             **salted(backend, self.tenant, parsed),
             **(identified(backend, parsed, self.exchange.request_id) if with_id else {}),
         }
-        return wire.apply_edits(parsed.raw, edits, parsed.body.keys())
+        return wire.edited(parsed.raw, edits, parsed.body.keys())
 
 
 # The same call at another backend, if any; told whether this one was sent.

@@ -20,6 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.core.outlier import Failure
+from gateway.dialects.wire import Pieces
 from gateway.edge.probing import join
 from gateway.errors import Kind, Rejection
 
@@ -206,7 +207,7 @@ class Upstream:
         self,
         url: URL,
         headers: CIMultiDict[str],
-        body: bytes,
+        body: Pieces,
         teller: Teller,
         tls: ssl.SSLContext | None = None,
     ) -> UpstreamAnswer:
@@ -217,10 +218,13 @@ class Upstream:
         deadline, UPSTREAM_BROKE for anything else.
         """
         loop = asyncio.get_running_loop()
-        data: bytes | AsyncIterator[memoryview] = body
-        if len(body) > AT_ONCE:
-            headers["Content-Length"] = str(len(body))
+        data: bytes | AsyncIterator[memoryview]
+        size = sum(map(len, body))
+        if size > AT_ONCE:
+            headers["Content-Length"] = str(size)
             data = _slices(body)
+        else:
+            data = b"".join(body)
         sent_at = loop.time()
         try:
             async with asyncio.timeout(self._deadlines.first(teller.tokens)):
@@ -301,7 +305,8 @@ def _nominated(headers: CIMultiDictProxy[str]) -> frozenset[str]:
     return frozenset(name.strip() for name in named)
 
 
-async def _slices(data: bytes) -> AsyncIterator[memoryview]:
-    view = memoryview(data)
-    for start in range(0, len(view), SLICE):
-        yield view[start : start + SLICE]
+async def _slices(body: Pieces) -> AsyncIterator[memoryview]:
+    for piece in body:
+        view = memoryview(piece)
+        for start in range(0, len(view), SLICE):
+            yield view[start : start + SLICE]
