@@ -121,7 +121,8 @@ async def _take(app: App, index: int, request: web.Request) -> web.Response:
     written = msgspec.json.decode(await request.content.read(), type=Written)
     problems: Sequence[Problem] = ()
     try:
-        await app.reload(written.settings())
+        # On a thread: with many tenants it takes seconds, and requests go on.
+        await app.reload(await asyncio.to_thread(written.settings))
     except SettingsError as error:
         problems = error.problems
     else:
