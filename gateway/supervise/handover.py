@@ -51,9 +51,9 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """What a worker leaves behind at an orderly end: its scrape and its incidents."""
+    """What a worker leaves behind at an orderly end: its series (``merge.packed``), incidents."""
 
-    metrics: str
+    metrics: bytes
     incidents: list[msgspec.Raw]
 
 

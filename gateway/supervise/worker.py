@@ -28,9 +28,10 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
+from gateway.supervise import merge
 from gateway.supervise.handover import Handover, LastWords, Written
 from gateway.supervise.peers import PEERS
-from gateway.supervise.process import CONFIG, END_AT_ONCE
+from gateway.supervise.process import CONFIG, END_AT_ONCE, SERIES
 
 log = logging.getLogger(__name__)
 EXIT_BAD_CONFIG = 2
@@ -95,6 +96,7 @@ async def _work(
         routes=[
             web.put(CONFIG, lambda request: _take(app, index, request)),
             web.put(PEERS, lambda request: _hear(app, request)),
+            web.put(SERIES, lambda _: _tell(app)),
         ],
     )
     try:
@@ -110,7 +112,7 @@ async def _work(
         if alone.is_set():
             shutil.rmtree(folder, ignore_errors=True)  # as the supervisor would have
     return LastWords(
-        app.metrics.render().decode(),
+        merge.packed(app.metrics.registry.collect()),
         [msgspec.Raw(msgspec.json.encode(incident)) for incident in app.recorder.incidents],
     )
 
@@ -137,6 +139,12 @@ async def _hear(app: App, request: web.Request) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(peers.tell(backends)), content_type="application/json"
     )
+
+
+async def _tell(app: App) -> web.Response:
+    """What the admin plane has as text, in the form that the supervisor sums."""
+    body = await app.scrape(lambda: merge.packed(app.metrics.registry.collect()))
+    return web.Response(body=body)
 
 
 def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event, alone: asyncio.Event) -> None:

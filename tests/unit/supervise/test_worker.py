@@ -6,9 +6,10 @@ import threading
 from types import SimpleNamespace
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter
 
 from gateway.settings import NoSecrets
-from gateway.supervise import worker
+from gateway.supervise import merge, worker
 from gateway.supervise.handover import Written, written
 
 _, NEW = written("backends: [{name: a, url: 'http://h:1'}]\n", NoSecrets())
@@ -17,10 +18,14 @@ _, NEW = written("backends: [{name: a, url: 'http://h:1'}]\n", NoSecrets())
 class App:
     def __init__(self):
         self.taken = []
+        self.metrics = SimpleNamespace(registry=CollectorRegistry())
 
     async def reload(self, settings):
         self.settings = settings
         self.taken.append(settings)
+
+    async def scrape(self, render):
+        return render()
 
 
 async def test_a_configuration_is_parsed_on_another_thread(monkeypatch):
@@ -38,3 +43,10 @@ async def test_a_configuration_is_parsed_on_another_thread(monkeypatch):
     assert [settings.backends[0].name for settings in app.taken] == ["a"]
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_its_series_are_told_as_they_are_summed():
+    app = App()
+    Counter("poolgate_requests", "Requests", registry=app.metrics.registry).inc(3)
+    [family] = merge.read((await worker._tell(app)).body)
+    assert ("poolgate_requests_total", {}, 3.0) in [sample[:3] for sample in family.samples]
