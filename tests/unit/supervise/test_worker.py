@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from gateway.settings import NoSecrets
@@ -50,3 +51,12 @@ async def test_its_series_are_told_as_they_are_summed():
     Counter("poolgate_requests", "Requests", registry=app.metrics.registry).inc(3)
     [family] = merge.read((await worker._tell(app)).body)
     assert ("poolgate_requests_total", {}, 3.0) in [sample[:3] for sample in family.samples]
+
+
+@pytest.mark.parametrize("library", ["glibc", "another"])
+def test_what_start_up_freed_is_handed_back_where_the_library_can(library, monkeypatch):
+    trimmed = []
+    can = {"malloc_trim": trimmed.append} if library == "glibc" else {}
+    monkeypatch.setattr(worker.ctypes, "CDLL", lambda _: SimpleNamespace(**can))
+    worker._give_back()
+    assert trimmed == ([0] if can else [])
