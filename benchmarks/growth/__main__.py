@@ -30,8 +30,8 @@ PARTS = {
     "workers": workers.measure,
 }
 RESULTS = ROOT / "benchmarks/results/growth.json"
-FULL = Plan(warm_up=0.5, loaded=2.5, single=0.8, idle=10.0)
-QUICK = Plan(warm_up=0.3, loaded=1.0, single=0.4, idle=10.0)
+FULL = Plan(warm_up=0.5, loaded=1.5, single=0.5, idle=10.0)
+QUICK = Plan(warm_up=0.3, loaded=0.8, single=0.3, idle=5.0)
 
 
 def say(text: str) -> None:

@@ -15,7 +15,7 @@ SLOWEST = 100  # calls a second at least
 
 
 def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A row for each number of backends. Idle is over one ``limit.refresh``, which is 10 s."""
+    """A row for each number of backends. In a full run idle is one ``limit.refresh``."""
     body = chat_body("1 kB", 1_000)
     routes = engine_routes() | {CHAT_PATH: chat_answer(prompt_tokens(body))}
     rows = []
@@ -29,7 +29,7 @@ def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
                 row |= gate.cost(engine, body)
                 row["memory_mib"] = gate.memory_mib()
                 row["idle_share"] = round(gate.idle_share(rig.plan.idle), 4)
-                row["idle_stall_ms"], _ = gate.stall(lambda: time.sleep(rig.plan.idle))
+                row["idle_stall_ms"], _ = gate.stall(lambda: time.sleep(rig.plan.idle / 2))
                 for path in ("/metrics", "/overview", "/status"):
                     row[path] = gate.asked(path)
                 row["reload"] = gate.reload()

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -233,6 +234,14 @@ class Gate:
         before = self.child.cpu_seconds()
         time.sleep(seconds)
         return (self.child.cpu_seconds() - before) / seconds
+
+    def pin(self, core: int) -> None:
+        """From now on all its threads have only that core."""
+        for pid in self.processes_mib():
+            subprocess.run(
+                ["taskset", "--all-tasks", "--cpu-list", "--pid", str(core), str(pid)],
+                check=True, capture_output=True,
+            )  # fmt: skip
 
     def memory_mib(self) -> float:
         """Of all its processes, what two share counted once (PSS)."""

@@ -87,7 +87,7 @@ async def _row(rig: Rig, gate: Gate, engine: _Engine, count: int) -> dict[str, A
         "events_per_s": round(events / (2 * rig.plan.loaded), 1),
         "cpu_us_event": round(shares["cpu"] * 1e6 / events, 1),
         # Of a few streams it is lost in what else grows at first.
-        "kib_stream": round((memory - before) * 1024 / count, 1) if count >= 100 else None,
+        "kib_stream": round((memory - before) * 1024 / count, 1) if count >= 1_000 else None,
         "foreign": round(shares["foreign"], 3),
     }
 

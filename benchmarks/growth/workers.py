@@ -8,7 +8,6 @@ that this machine can make: the same load on one worker and on two, free to use 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, en
 
 COUNTS = (1, 2, 4, 8)
 SCRIPTS = ("eval", "evalsha", "fcall")
+IDLE = 5.0  # seconds
 CONNECTIONS = 32  # enough that chance gives each of eight workers some
 
 
@@ -72,23 +72,23 @@ def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
             say(f"{rows[-1]}")
         for count in COUNTS:
             case = Case(engine.urls, workers=count, store=store.url)
-            with rig.gate(case) as gate:
-                row = {"workers": count, "store": True, **_one(rig, gate, engine, body, store)}
-            if count <= 2:
-                with rig.gate(case, f"{rig.cores.rig},{rig.cores.proxy}") as gate:
+            row: dict[str, Any] = {"workers": count, "store": True}
+            with rig.gate(case, f"{rig.cores.rig},{rig.cores.proxy}") as gate:
+                gate.calibrated()
+                if count <= 2:
                     gate.run(engine, body, CONNECTIONS, rig.plan.warm_up)
-                    row["two_cores"] = gate.run(engine, body, CONNECTIONS, rig.plan.loaded)[
-                        "per_second"
-                    ]
+                    free = gate.run(engine, body, CONNECTIONS, rig.plan.loaded)
+                    row["two_cores"] = free["per_second"]
+                gate.pin(rig.cores.proxy)
+                row |= _one(rig, gate, engine, body, store)
             rows.append(row)
             say(f"{row}")
     return rows
 
 
 def _one(rig: Rig, gate: Gate, engine: FakeEngine, body: Body, store: Store) -> dict[str, Any]:
-    idle = gate.idle_share(3.0)
     asked_idle = -store.calls()
-    time.sleep(2.0)
+    idle = gate.idle_share(IDLE)
     asked_idle += store.calls()
     gate.run(engine, body, CONNECTIONS, rig.plan.warm_up)
     before, calls = _seconds(gate), rig.calls
@@ -99,13 +99,12 @@ def _one(rig: Rig, gate: Gate, engine: FakeEngine, body: Body, store: Store) -> 
     first, *others = spent.values()
     sizes = list(gate.processes_mib().values())
     return {
-        "start_s": gate.start_s,
         **cost,
         "idle_share": round(idle, 4),
         "supervisor_cpu_us": round(first * 1e6 / served, 2) if others else 0.0,
         "busiest_of_mean": round(max(others) * len(others) / sum(others), 2) if others else 1.0,
         "store_calls": round((store.calls() - asked) / served, 2),
-        "store_calls_idle_per_s": round(asked_idle / 2.0, 1),
+        "store_calls_idle_per_s": round(asked_idle / IDLE, 1),
         "store_cpu_us": round((store.child.cpu_seconds() - stored) * 1e6 / served, 1),
         "supervisor_mib": round(sizes[0], 1) if others else 0.0,
         "worker_mib": round(sum(sizes[1:] or sizes) / len(sizes[1:] or sizes), 1),
