@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import weakref
 
 import pytest
+from multidict import CIMultiDict
+from yarl import URL
 
 from gateway.edge.exchange import Exchange
+from gateway.edge.upstream import Deadlines, NotSent, Upstream
 from integration.test_closed_paths import BODY, send
 
 TOO_LONG = json.dumps({"model": "m", "prompt": [1] * 400_000, "max_tokens": 4}).encode()
@@ -44,3 +48,27 @@ async def test_no_exchange_outlives_its_answer(live, no_collector, path, body, s
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"{len(exchanges()) - before} left")
+
+
+class Teller:
+    """What a call to an engine holds, as it holds the body."""
+
+    tokens = 1
+
+    def failed(self, failure):
+        pass
+
+
+async def test_an_engine_that_cannot_be_reached_leaves_no_body_behind(no_collector, unused_tcp_port):
+    """aiohttp's own errors are cycles; what they passed through must not hang on them."""
+    upstream = Upstream(Deadlines(connect=1.0))
+    teller = Teller()
+    seen = weakref.ref(teller)
+    url = URL(f"http://127.0.0.1:{unused_tcp_port}/v1/completions")
+    try:
+        await upstream.open(url, CIMultiDict(), (b"x",), teller)
+    except NotSent as refusal:
+        refusal.kept()
+    del teller
+    assert seen() is None
+    await upstream.close()
