@@ -59,7 +59,7 @@ class Teller:
         pass
 
 
-async def test_an_engine_that_cannot_be_reached_leaves_no_body_behind(no_collector, unused_tcp_port):
+async def test_an_engine_that_cannot_be_reached_leaves_no_body(no_collector, unused_tcp_port):
     """aiohttp's own errors are cycles; what they passed through must not hang on them."""
     upstream = Upstream(Deadlines(connect=1.0))
     teller = Teller()
