@@ -60,6 +60,11 @@ class Wiring:
     probes: Schedule | None = None  # when it is probed, if ever
     tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
+    @property
+    def plain(self) -> bool:
+        """Whether its standing and health alone say if it may be used."""
+        return self.probes is None and not self.outcomes.allow_unknown_limit
+
 
 @dataclass(frozen=True, slots=True)
 class _WorkedOut:
@@ -90,6 +95,7 @@ class Backend:
     ) -> None:
         self.wiring = wiring
         self.name = wiring.name
+        self.plain = wiring.plain
         self.discovery = discovery
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators

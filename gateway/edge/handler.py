@@ -203,7 +203,7 @@ def _asked(dialect: Dialect, parsed: ParsedRequest) -> Asked:
 
 def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:
     """The one place where a refusal becomes a response."""
-    exchange.refusal = refusal
+    exchange.refusal = refusal.kept()
     dialect = routes.match(method, exchange.path) or routes.DEFAULT
     answer = dialect.error(refusal)
     response = _json(exchange, answer.status, answer.body)

@@ -77,7 +77,7 @@ async def place(
             if why.kind not in _OTHERS_MAY_ADMIT:
                 raise
             told = exchange.length, exchange.limit, exchange.doubt
-            refused.append(_Refused(backend, why, *told))
+            refused.append(_Refused(backend, why.kept(), *told))
     foremost = max(refused, key=_weight)
     exchange.backend, exchange.engine = foremost.backend.name, foremost.backend.engine
     exchange.doubt = foremost.doubt
@@ -175,7 +175,7 @@ async def readmit(
         try:
             await admit(backend, tenant, parsed, trial)
         except Rejection as why:
-            refused.append(_Refused(backend, why, trial.length, trial.limit, trial.doubt))
+            refused.append(_Refused(backend, why.kept(), trial.length, trial.limit, trial.doubt))
             continue
         return backend, trial
     return None

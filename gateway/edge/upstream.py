@@ -236,6 +236,7 @@ class Upstream:
                     ssl=tls or True,
                 )
         except aiohttp.ConnectionTimeoutError as error:
+            error.__traceback__ = None  # aiohttp's hold themselves, and would hold the body here
             teller.failed(Failure.CONNECT)
             raise NotSent(
                 Kind.UPSTREAM_TIMEOUT,
@@ -245,6 +246,7 @@ class Upstream:
             teller.failed(Failure.TIMEOUT)
             raise _no_first_byte(self._deadlines, teller) from error
         except aiohttp.ClientConnectorError as error:
+            error.__traceback__ = None  # likewise
             teller.failed(Failure.CONNECT)
             raise NotSent(
                 Kind.UPSTREAM_UNAVAILABLE, "The engine cannot be reached.", retry_after=1
