@@ -9,10 +9,10 @@ from benchmarks.proxy.peers import DIRECT
 
 CARRIED = 0.99  # of what was to come in the time; less, and delays only grow
 LEGEND = """\
-`events/s`: with text, carried; 50 a stream and second are offered, `behind` says that fewer came and
-delays grew as long as it lasted. `added`: how much later than due an event arrives, over the direct
-way's same figure. `CPU an event`: processor time of the proxy. `core`: share of its core the proxy
-used, then the share that other processes took from it."""
+`events/s`: carried, of 50 a stream and second that are offered; `behind`: fewer came, and delays
+grew as long as it lasted. `added`: how much later than due an event arrives, over the direct way's
+same figure. `CPU an event`: processor time of the proxy. `core`: share of its core the proxy used,
+then the share that other processes took from it."""
 COLUMNS = ("proxy", "streams", "events/s", "added p50", "added p99", "max", "CPU an event", "core")
 
 

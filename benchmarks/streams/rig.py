@@ -57,7 +57,7 @@ class Rig:
 
     def held(self, one: peers.Running, streams: int) -> int:
         """Memory of the proxy, in bytes, while so many streams have had two events and no more."""
-        assert one.child is not None  # noqa: S101 - the direct way has no memory
+        assert one.child is not None
         self._set(script.stream(1, interval_us=0))
         if not streams:
             return _settled(one.child.pid)
@@ -94,8 +94,8 @@ class Rig:
 
 
 def _line(clients: subprocess.Popen[str]) -> str:
-    assert clients.stdout is not None  # noqa: S101 - it is a pipe
-    assert clients.stderr is not None  # noqa: S101 - likewise
+    assert clients.stdout is not None
+    assert clients.stderr is not None
     line = clients.stdout.readline()
     if not line:
         raise Failed(clients.stderr.read().strip())
