@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEAD_MAX = 8192, PIECE = 1 << 16, EVENTS = 256, GRACE = 60, AHEAD = 2, BEGIN_GRACE = 60 };
+enum { HEAD_MAX = 8192, PIECE = 1 << 16, EVENTS = 256, AHEAD = 2, BEGIN_GRACE = 20, GRACE = 20 };
 static const uint64_t SECOND = 1000000000;
 static const char DONE[] = "data: [DONE]";
 

@@ -4,13 +4,13 @@
  *
  * PUT PATH with a body   sets the JSON that every other method on PATH is answered with (200)
  * GET /bench/hits        {"PATH": calls, ...} since the start
- * PUT /bench/stream      has PATH answered by a stream of server-sent events, until the next such
- *                        PUT; an empty body ends it. The body is a line
- *                            PATH INTERVAL_US EVENTS TOGETHER
+ * PUT /bench/stream      has PATH answered by a stream of server-sent events. The body is a line
+ *                            PATH INTERVAL_US TOGETHER
  *                        and events, each with its blank line: two to begin with, sent at once,
- *                        those that go round, one every INTERVAL_US until EVENTS were sent, and the
- *                        last three. INTERVAL_US 0: only the first two are sent, ever. Of each
- *                        stream the first digits STAMP stand for are its zero in nanoseconds of
+ *                        those that go round, one every INTERVAL_US, and the last three, sent when
+ *                        the next such PUT ends the stream; an empty body only does that. With
+ *                        INTERVAL_US 0 the first two are all that is sent, ever. Of each stream the
+ *                        first digits that STAMP stands for are its zero in nanoseconds of
  *                        CLOCK_MONOTONIC: event n of those that go round is due at zero +
  *                        n * INTERVAL_US. So many streams as TOGETHER says have their events at the
  *                        same time, as one batch of an engine has; other zeros are spread evenly.
@@ -75,7 +75,7 @@ static size_t route_count;
 static struct {
     char path[PATH_CHARS];
     Event script[SCRIPT_MAX];
-    size_t length, slots, events, together, begun;
+    size_t length, slots, together, begun;
     Connection **slot;
     uint64_t tick; /* the last one served, in ticks of CLOCK_MONOTONIC */
 } stream;
@@ -134,44 +134,6 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* False where the text is none of the form above. Streams that run go on without more events. */
-static bool set_stream(const char *text) {
-    unsigned long interval_us;
-    int n = 0;
-    for (size_t i = 0; i < stream.slots; i++)
-        for (Connection *c = stream.slot[i]; c; c = c->next) c->link = NULL;
-    for (size_t i = 0; i < stream.length; i++) free(stream.script[i].text);
-    free(stream.slot);
-    memset(&stream, 0, sizeof stream);
-    if (!*text) return true;
-    if (sscanf(text, "%127s %lu %zu %zu\n%n", stream.path, &interval_us, &stream.events,
-               &stream.together, &n) != 4 || !n || !stream.together)
-        return false;
-    for (const char *from = text + n, *end; (end = strstr(from, "\n\n")); from = end + 2) {
-        size_t length = (size_t)(end + 2 - from);
-        if (stream.length == SCRIPT_MAX || length > EVENT_ROOM) return false;
-        Event *event = &stream.script[stream.length++];
-        if (!(event->text = malloc(length + 32))) die("malloc");
-        int head = sprintf(event->text, "%zx\r\n", length);
-        memcpy(event->text + head, from, length);
-        memcpy(event->text + head + length, "\r\n", 2);
-        event->length = (size_t)head + length + 2;
-    }
-    stream.slots = interval_us * 1000 / TICK;
-    stream.slot = calloc(stream.slots + 1, sizeof *stream.slot);
-    if (!stream.slot) die("calloc");
-    stream.tick = now() / TICK;
-    return stream.length > FIRST + LAST;
-}
-
-static void leave_slot(Connection *c) {
-    if (c->streaming && c->link) {
-        *c->link = c->next;
-        if (c->next) c->next->link = c->link;
-    }
-    c->streaming = false;
-}
-
 /* The slot of the next stream: a step of the golden ratio, so that any number is spread evenly. */
 static size_t next_slot(void) {
     double turns = (double)(stream.begun++ / stream.together) * 0.6180339887498949;
@@ -206,6 +168,14 @@ static bool begin_stream(Connection *c) {
     return send_all(c->fd, out, length);
 }
 
+static void leave_slot(Connection *c) {
+    if (c->streaming && c->link) {
+        *c->link = c->next;
+        if (c->next) c->next->link = c->link;
+    }
+    c->streaming = false;
+}
+
 static bool end_stream(Connection *c) {
     char out[LAST * (EVENT_ROOM + 64)];
     size_t length = 0;
@@ -218,12 +188,42 @@ static bool end_stream(Connection *c) {
     return send_all(c->fd, out, length + 5) && !c->close_after;
 }
 
+/* Ends the streams that run. False where the text is none of the form above. */
+static bool set_stream(const char *text) {
+    unsigned long interval_us;
+    int n = 0;
+    for (size_t i = 0; i < stream.slots; i++)
+        for (Connection *c; (c = stream.slot[i]);)
+            if (!end_stream(c)) shutdown(c->fd, SHUT_RDWR);
+    for (size_t i = 0; i < stream.length; i++) free(stream.script[i].text);
+    free(stream.slot);
+    memset(&stream, 0, sizeof stream);
+    if (!*text) return true;
+    if (sscanf(text, "%127s %lu %zu\n%n", stream.path, &interval_us, &stream.together, &n) != 3 ||
+        !n || !stream.together)
+        return false;
+    for (const char *from = text + n, *end; (end = strstr(from, "\n\n")); from = end + 2) {
+        size_t length = (size_t)(end + 2 - from);
+        if (stream.length == SCRIPT_MAX || length > EVENT_ROOM) return false;
+        Event *event = &stream.script[stream.length++];
+        if (!(event->text = malloc(length + 32))) die("malloc");
+        int head = sprintf(event->text, "%zx\r\n", length);
+        memcpy(event->text + head, from, length);
+        memcpy(event->text + head + length, "\r\n", 2);
+        event->length = (size_t)head + length + 2;
+    }
+    stream.slots = interval_us * 1000 / TICK;
+    stream.slot = calloc(stream.slots + 1, sizeof *stream.slot);
+    if (!stream.slot) die("calloc");
+    stream.tick = now() / TICK;
+    return stream.length > FIRST + LAST;
+}
+
 /* The next event of one stream; false when its connection is over. */
 static bool send_next(Connection *c) {
     size_t round = stream.length - FIRST - LAST;
     Event *event = &stream.script[FIRST + c->events++ % round];
-    if (!send_all(c->fd, event->text, event->length)) return false;
-    return c->events < stream.events || end_stream(c);
+    return send_all(c->fd, event->text, event->length);
 }
 
 static void forget(Connection *c) {

@@ -62,7 +62,7 @@ class Bench:
             with awake(one):
                 self._measure(one)
                 self._remember(one)
-        except (RuntimeError, TimeoutError, rig.Failed) as failure:
+        except (RuntimeError, TimeoutError, rig.Failed, rig.Overloaded) as failure:
             self.skipped[peer.name] = str(failure)
             say(f"gave up on {peer.name}: {failure}")
         finally:
@@ -74,7 +74,11 @@ class Bench:
         for streams in options.streams:
             self._rig.quiet()
             peers.wait_until_it_answers(one, self._probe, WAKE_SECONDS)
-            got = self._rig.measure(one, streams, options.seconds, options.together)
+            try:
+                got = self._rig.measure(one, streams, options.seconds, options.together)
+            except rig.Overloaded as failure:
+                say(f"{streams:>6,} streams {one.peer.name}: {failure}")
+                return
             sample = {
                 "peer": one.peer.name,
                 "streams": streams,
@@ -86,7 +90,8 @@ class Bench:
             say(
                 f"{streams:>6,} streams {one.peer.name:<30}{got['per_second']:>9,.0f} events/s"
                 f"  late p50 {got['p50_us']:,} p99 {got['p99_us']:,} max {got['max_us']:,} us"
-                f"  cpu {got['cpu'] * 1e6 / max(1, got['events']):.1f} us"
+                f"  cpu {got['cpu'] * 1e6 / max(1, got['events']):.1f}"
+                f" (user {got['user'] * 1e6 / max(1, got['events']):.1f}) us"
                 f"  core {got['busy']:.0%}, foreign {got['foreign']:.0%}"
                 f"  whole {got['whole']:,}"
             )
@@ -107,7 +112,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/streams.json")
     parser.add_argument("--add", action="store_true", help="to what the file holds already")
-    parser.add_argument("--streams", type=int, nargs="*", default=[100, 300, 600, 1_000])
+    parser.add_argument("--streams", type=int, nargs="*", default=[100, 200, 300, 400, 600, 1_000])
     parser.add_argument("--held", type=int, nargs="*", default=[1_000, 2_000])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--together", type=int, default=1, help="streams with events at one time")

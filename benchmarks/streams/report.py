@@ -11,8 +11,8 @@ CARRIED = 0.99  # of what was to come in the time; less, and delays only grow
 LEGEND = """\
 `events/s`: carried, of 50 a stream and second that are offered; `behind`: fewer came, and delays
 grew as long as it lasted. `added`: how much later than due an event arrives, over the direct way's
-same figure. `CPU an event`: processor time of the proxy. `core`: share of its core the proxy used,
-then the share that other processes took from it."""
+same figure. `CPU an event`: processor time of the proxy, and of it that outside the kernel. `core`:
+share of its core the proxy used, then the share that other processes took from it."""
 COLUMNS = ("proxy", "streams", "events/s", "added p50", "added p99", "max", "CPU an event", "core")
 
 
@@ -68,13 +68,13 @@ def _row(sample: Mapping[str, Any], direct: Mapping[str, Any] | None) -> Sequenc
         sample[name] - (direct[name] if direct and not name.startswith("max") else 0)
         for name in ("p50_us", "p99_us", "max_us")
     ]
-    cpu = sample["cpu"] * 1e6 / max(1, sample["events"])
+    cpu, user = (sample[name] * 1e6 / max(1, sample["events"]) for name in ("cpu", "user"))
     return (
         sample["peer"],
         f"{sample['streams']:,}",
         f"{sample['per_second']:,.0f}" + (", behind" if behind(sample) else ""),
         *(_time(us) + (" late" if is_direct else "") for us in late),
-        "" if is_direct else f"{cpu:.1f} µs",
+        "" if is_direct else f"{cpu:.0f} µs, {user:.0f} µs",
         "" if is_direct else f"{sample['busy']:.0%}, {sample['foreign']:.0%}",
     )
 

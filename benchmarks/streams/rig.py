@@ -14,19 +14,22 @@ from typing import Any
 import psutil
 
 from benchmarks.proxy import peers
-from benchmarks.proxy.rig import NATIVE, Cores, FakeEngine, call, core_watch
+from benchmarks.proxy.rig import NATIVE, Child, Cores, FakeEngine, call, core_watch
 from benchmarks.proxy.traffic import CHAT_PATH
 from benchmarks.streams import script
 
 RAMP = 400.0  # streams opened a second
 WARM = 1.0  # seconds from the last stream's first event to what is measured
-AFTER = 1.0  # seconds that streams go on for afterwards
 SETTLE, MOST_WAITS = 1.5, 6  # memory is read every so many seconds, so often,
 ALIKE = 2**18  # until two readings differ by no more bytes
 
 
 class Failed(Exception):
-    """Streams did not begin, or did not end as they should."""
+    """Streams broke, or did not end as they should."""
+
+
+class Overloaded(Exception):
+    """Streams did not all begin in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +43,28 @@ class Rig:
     def measure(
         self, one: peers.Running, streams: int, seconds: float, together: int
     ) -> dict[str, Any]:
-        """What the clients report, and the proxy's ``busy``, ``foreign`` and ``cpu``."""
-        lasts = streams / RAMP + WARM + seconds + AFTER
-        # An overloaded proxy is slow to begin too: its streams must not end meanwhile.
-        events = int((lasts * 1.5 + 2) * 1e6 / script.INTERVAL_US)
-        self._set(script.stream(events, together=together))
+        """What the clients report, and the proxy's ``busy``, ``foreign``, ``cpu`` and ``user``.
+
+        ``user`` are seconds outside the kernel, whose part depends on how idle the machine is.
+        """
+        self._set(script.stream(together=together))
         ours = [one.child] if one.child else []
         with self._clients(one, streams, WARM, seconds) as clients:
             _begun(clients)
             with core_watch(self.cores.proxy, ours) as shares:
+                user = sum(map(_user_seconds, ours))
                 got = json.loads(_line(clients))
+                user = sum(map(_user_seconds, ours)) - user
+            self.quiet()
             ends = json.loads(_line(clients))
         if ends["bad"] or ends["early"]:
             raise Failed(f"{ends}")
-        return {**got, **shares, **ends}
+        return {**got, **shares, "user": user, **ends}
 
     def held(self, one: peers.Running, streams: int) -> int:
         """Memory of the proxy, in bytes, while so many streams have had two events and no more."""
         assert one.child is not None
-        self._set(script.stream(1, interval_us=0))
+        self._set(script.stream(interval_us=0))
         if not streams:
             return _settled(one.child.pid)
         with self._clients(one, streams, 0, 0) as clients:
@@ -66,7 +72,7 @@ class Rig:
             return _settled(one.child.pid)
 
     def quiet(self) -> None:
-        """The engine answers whole again."""
+        """The engine ends its streams, and answers whole again."""
         self._set("")
 
     def _set(self, text: str) -> None:
@@ -103,8 +109,15 @@ def _line(clients: subprocess.Popen[str]) -> str:
 
 
 def _begun(clients: subprocess.Popen[str]) -> None:
-    if (line := _line(clients).strip()) != "begin":
-        raise Failed(line)
+    try:
+        _line(clients)
+    except Failed as failure:
+        raise Overloaded(str(failure)) from None
+
+
+def _user_seconds(child: Child) -> float:
+    parent = psutil.Process(child.pid)
+    return float(sum(each.cpu_times().user for each in (parent, *parent.children(recursive=True))))
 
 
 def _settled(pid: int) -> int:

@@ -18,15 +18,15 @@ WORDS = 1_000  # that go round
 _PIECE = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+")
 
 
-def stream(events: int, *, together: int = 1, interval_us: int = INTERVAL_US) -> str:
-    """What PUT /bench/stream takes for streams of so many events with text.
+def stream(*, together: int = 1, interval_us: int = INTERVAL_US) -> str:
+    """What PUT /bench/stream takes.
 
     ``interval_us`` 0: a stream has its first two events and then no more, without an end.
     """
     first = [_chunk({"role": "assistant", "content": ""}), _chunk({"content": MARKER + STAMP})]
     last = [_chunk({}, finish="length"), _usage(), "data: [DONE]\n\n"]
     round_of = [_chunk({"content": word}) for word in _words()]
-    head = f"{CHAT_PATH} {interval_us} {events} {together}\n"
+    head = f"{CHAT_PATH} {interval_us} {together}\n"
     return head + "".join([*first, *round_of, *last])
 
 
