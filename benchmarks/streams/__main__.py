@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,8 @@ from benchmarks.proxy.__main__ import WAKE_SECONDS, awake, say
 from benchmarks.proxy.rig import ROOT, Cores, FakeEngine, favour
 from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
 from benchmarks.streams import report, rig
+from benchmarks.streams.contenders import ALL_CHECKS, PEERS
 
-ALL_CHECKS = f"{peers.POOLGATE}, all checks"
-PEERS = {
-    peer.name: peer
-    for one in peers.ALL
-    for peer in (
-        (one, replace(one, name=ALL_CHECKS, config="poolgate-streams.yaml"))
-        if one.name == peers.POOLGATE
-        else (one,)
-    )
-}
 REMEMBERED = (peers.BASELINE, f"{peers.BASELINE} (uvloop)", peers.POOLGATE, ALL_CHECKS)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.proxy.peers import DIRECT
+from benchmarks.streams.contenders import PEERS
 
 CARRIED = 0.99  # of what was to come in the time; less, and delays only grow
 LEGEND = """\
@@ -32,10 +33,11 @@ def markdown(run: Mapping[str, Any]) -> str:
     ]
     if run["memory"]:
         counts = sorted({int(count) for kept in run["memory"].values() for count in kept})
+        remembered = sorted(run["memory"], key=list(PEERS).index)
         columns = ("proxy", *(f"{count:,} streams" for count in counts), "a stream")
         parts += [
             "\nResident memory while streams are open that have had two events and wait:\n",
-            _table(columns, (_kept(name, kept) for name, kept in run["memory"].items())),
+            _table(columns, (_kept(name, run["memory"][name], counts) for name in remembered)),
         ]
     return "\n".join(parts) + "\n"
 
@@ -46,7 +48,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _ordered(samples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    names = list(dict.fromkeys(sample["peer"] for sample in samples))
+    names = list(PEERS)
     return sorted(samples, key=lambda x: (names.index(x["peer"]), x["streams"]))
 
 
@@ -79,11 +81,12 @@ def _row(sample: Mapping[str, Any], direct: Mapping[str, Any] | None) -> Sequenc
     )
 
 
-def _kept(name: str, kept: Mapping[str, int]) -> Sequence[str]:
+def _kept(name: str, kept: Mapping[str, int], counts: Sequence[int]) -> Sequence[str]:
     sizes = {int(count): size for count, size in kept.items()}
     least, most = min(sizes), max(sizes)
     each = (sizes[most] - sizes[least]) / (most - least) / 1000
-    return (name, *(f"{sizes[count] / 1e6:,.0f} MB" for count in sorted(sizes)), f"{each:.0f} kB")
+    cells = (f"{sizes[count] / 1e6:,.0f} MB" if count in sizes else "" for count in counts)
+    return (name, *cells, f"{each:.0f} kB")
 
 
 def _time(us: float) -> str:
