@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check fuzz test-engines engines bench bench-proxy bench-growth bench-limits soak tokenizers promtool clean
+.PHONY: setup run test lint types imports check fuzz test-engines engines bench bench-proxy bench-growth bench-streams bench-limits soak tokenizers promtool clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
@@ -68,6 +68,10 @@ bench-growth: $(STAMP) tokenizers
 bench-proxy: $(STAMP) tokenizers
 	benchmarks/setup_peers.sh
 	$(BIN)/python -m benchmarks.proxy
+
+bench-streams: $(STAMP) tokenizers
+	benchmarks/setup_peers.sh
+	$(BIN)/python -m benchmarks.streams
 
 bench-limits: $(STAMP)
 	benchmarks/setup_limiters.sh

@@ -47,7 +47,7 @@ debian_nginx() (
 
 native() {
   local cc=${CC:-cc} name
-  for name in load upstream; do
+  for name in load upstream streams; do
     if [ "$root/bin/$name" -nt "benchmarks/native/$name.c" ]; then continue; fi
     mkdir -p "$root/bin"
     "$cc" -O2 -std=c11 -Wall -Wextra -Werror -o "$root/bin/$name" "benchmarks/native/$name.c" || return 1

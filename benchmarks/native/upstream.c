@@ -4,6 +4,16 @@
  *
  * PUT PATH with a body   sets the JSON that every other method on PATH is answered with (200)
  * GET /bench/hits        {"PATH": calls, ...} since the start
+ * PUT /bench/stream      has PATH answered by a stream of server-sent events. The body is a line
+ *                            PATH INTERVAL_US TOGETHER
+ *                        and events, each with its blank line: two to begin with, sent at once,
+ *                        those that go round, one every INTERVAL_US, and the last three, sent when
+ *                        the next such PUT ends the stream; an empty body only does that. With
+ *                        INTERVAL_US 0 the first two are all that is sent, ever. Of each stream the
+ *                        first digits that STAMP stands for are its zero in nanoseconds of
+ *                        CLOCK_MONOTONIC: event n of those that go round is due at zero +
+ *                        n * INTERVAL_US. So many streams as TOGETHER says have their events at the
+ *                        same time, as one batch of an engine has; other zeros are spread evenly.
  *
  * Request bodies are read to their end (content-length or chunked) and dropped. One thread, epoll,
  * HTTP/1.1 with keep-alive, no pipelining. Binds 127.0.0.1, or as many addresses from there on, each
@@ -15,6 +25,7 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +33,12 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { HEAD_MAX = 32768, STORED_MAX = 1 << 20, ROUTES_MAX = 32, PATH_CHARS = 128, EVENTS = 64 };
+enum { SCRIPT_MAX = 4096, EVENT_ROOM = 8192, FIRST = 2, LAST = 3, TICK = 250000 /* ns */ };
+static const char STAMP[] = "00000000000000000000";
 
 typedef struct {
     char path[PATH_CHARS];
@@ -35,7 +49,7 @@ typedef struct {
 
 typedef enum { IN_HEAD, IN_LENGTH, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER } State;
 
-typedef struct {
+typedef struct Connection {
     int fd;
     bool listens; /* then nothing else here is used */
     State state;
@@ -46,10 +60,27 @@ typedef struct {
     char path[PATH_CHARS];
     char *stored; /* a PUT's body */
     size_t stored_length;
+    bool streaming;
+    size_t slot, events; /* of its stream: when it is sent something, how much it was sent */
+    struct Connection *next, **link; /* the slot's */
 } Connection;
+
+typedef struct {
+    char *text; /* one chunk of the chunked coding */
+    size_t length;
+} Event;
 
 static Route routes[ROUTES_MAX];
 static size_t route_count;
+
+/* What PUT /bench/stream set. A tick serves one slot; all slots are one interval. */
+static struct {
+    char path[PATH_CHARS];
+    Event script[SCRIPT_MAX];
+    size_t length, slots, together, begun;
+    Connection **slot;
+    uint64_t tick; /* the last one served, in ticks of CLOCK_MONOTONIC */
+} stream;
 
 static void die(const char *what) {
     perror(what);
@@ -99,11 +130,136 @@ static bool send_hits(int fd) {
     return send_all(fd, out, respond(out, sizeof out, "200 OK", body, n));
 }
 
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* The slot of the next stream: a step of the golden ratio, so that any number is spread evenly. */
+static size_t next_slot(void) {
+    double turns = (double)(stream.begun++ / stream.together) * 0.6180339887498949;
+    return (size_t)((turns - (double)(size_t)turns) * (double)stream.slots);
+}
+
+static bool begin_stream(Connection *c) {
+    static const char head[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                               "x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n";
+    char out[sizeof head + 2 * (EVENT_ROOM + 64) + 1];
+    size_t length = sizeof head - 1;
+    memcpy(out, head, length);
+    for (int i = 0; i < FIRST; i++) {
+        memcpy(out + length, stream.script[i].text, stream.script[i].length);
+        length += stream.script[i].length;
+    }
+    c->streaming = true;
+    c->events = 0;
+    c->link = NULL;
+    if (stream.slots) {
+        c->slot = next_slot();
+        uint64_t first = stream.tick + 1; /* the first tick that serves this slot */
+        first += (c->slot + stream.slots - first % stream.slots) % stream.slots;
+        char *stamp = memmem(out, length, STAMP, sizeof STAMP - 1), digits[sizeof STAMP];
+        sprintf(digits, "%020llu", (unsigned long long)((first - stream.slots) * TICK));
+        if (stamp) memcpy(stamp, digits, sizeof STAMP - 1);
+        c->next = stream.slot[c->slot];
+        c->link = &stream.slot[c->slot];
+        if (c->next) c->next->link = &c->next;
+        *c->link = c;
+    }
+    return send_all(c->fd, out, length);
+}
+
+static void leave_slot(Connection *c) {
+    if (c->streaming && c->link) {
+        *c->link = c->next;
+        if (c->next) c->next->link = c->link;
+    }
+    c->streaming = false;
+}
+
+static bool end_stream(Connection *c) {
+    char out[LAST * (EVENT_ROOM + 64)];
+    size_t length = 0;
+    for (size_t i = stream.length - LAST; i < stream.length; i++) {
+        memcpy(out + length, stream.script[i].text, stream.script[i].length);
+        length += stream.script[i].length;
+    }
+    memcpy(out + length, "0\r\n\r\n", 5);
+    leave_slot(c);
+    return send_all(c->fd, out, length + 5) && !c->close_after;
+}
+
+/* Ends the streams that run. False where the text is none of the form above. */
+static bool set_stream(const char *text) {
+    unsigned long interval_us;
+    int n = 0;
+    for (size_t i = 0; i < stream.slots; i++)
+        for (Connection *c; (c = stream.slot[i]);)
+            if (!end_stream(c)) shutdown(c->fd, SHUT_RDWR);
+    for (size_t i = 0; i < stream.length; i++) free(stream.script[i].text);
+    free(stream.slot);
+    memset(&stream, 0, sizeof stream);
+    if (!*text) return true;
+    if (sscanf(text, "%127s %lu %zu\n%n", stream.path, &interval_us, &stream.together, &n) != 3 ||
+        !n || !stream.together)
+        return false;
+    for (const char *from = text + n, *end; (end = strstr(from, "\n\n")); from = end + 2) {
+        size_t length = (size_t)(end + 2 - from);
+        if (stream.length == SCRIPT_MAX || length > EVENT_ROOM) return false;
+        Event *event = &stream.script[stream.length++];
+        if (!(event->text = malloc(length + 32))) die("malloc");
+        int head = sprintf(event->text, "%zx\r\n", length);
+        memcpy(event->text + head, from, length);
+        memcpy(event->text + head + length, "\r\n", 2);
+        event->length = (size_t)head + length + 2;
+    }
+    stream.slots = interval_us * 1000 / TICK;
+    stream.slot = calloc(stream.slots + 1, sizeof *stream.slot);
+    if (!stream.slot) die("calloc");
+    stream.tick = now() / TICK;
+    return stream.length > FIRST + LAST;
+}
+
+/* The next event of one stream; false when its connection is over. */
+static bool send_next(Connection *c) {
+    size_t round = stream.length - FIRST - LAST;
+    Event *event = &stream.script[FIRST + c->events++ % round];
+    return send_all(c->fd, event->text, event->length);
+}
+
+static void forget(Connection *c) {
+    leave_slot(c);
+    close(c->fd);
+    free(c->stored);
+    free(c);
+}
+
+static void serve_streams(void) {
+    uint64_t until = now() / TICK;
+    while (stream.tick < until) {
+        stream.tick++;
+        for (Connection *c = stream.slot[stream.tick % stream.slots], *next; c; c = next) {
+            next = c->next;
+            if (!send_next(c)) forget(c);
+        }
+    }
+}
+
 static bool answer(Connection *c) {
     char small[256];
     bool sent;
     Route *route = find_route(c->path);
-    if (c->put) {
+    if (c->put && strcmp(c->path, "/bench/stream") == 0) {
+        bool fine = set_stream(c->stored_length ? c->stored : "");
+        sent = send_all(c->fd, small, respond(small, sizeof small,
+                                              fine ? "200 OK" : "400 Bad Request", "{}", 2));
+    } else if (stream.length && strcmp(c->path, stream.path) == 0) {
+        if (route) route->hits++;
+        c->state = IN_HEAD;
+        c->head_length = 0;
+        return begin_stream(c);
+    } else if (c->put) {
         set_route(c->path, c->stored, c->stored_length);
         sent = send_all(c->fd, small, respond(small, sizeof small, "200 OK", "{}", 2));
     } else if (strcmp(c->path, "/bench/hits") == 0) {
@@ -157,9 +313,10 @@ static bool read_head(Connection *c) {
 static bool store(Connection *c, const char *data, size_t length) {
     if (!c->put) return true;
     if (c->stored_length + length > STORED_MAX) return false;
-    if (!c->stored && !(c->stored = malloc(STORED_MAX))) die("malloc");
+    if (!c->stored && !(c->stored = malloc(STORED_MAX + 1))) die("malloc");
     memcpy(c->stored + c->stored_length, data, length);
     c->stored_length += length;
+    c->stored[c->stored_length] = 0;
     return true;
 }
 
@@ -243,12 +400,6 @@ static bool serve(Connection *c) {
     return true;
 }
 
-static void forget(Connection *c) {
-    close(c->fd);
-    free(c->stored);
-    free(c);
-}
-
 static int listen_on(unsigned address, int port) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
@@ -287,8 +438,9 @@ int main(int argc, char **argv) {
     unsigned addresses = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
     for (unsigned i = 0; i < addresses; i++)
         watch(poll, listen_on(INADDR_LOOPBACK + i, atoi(argv[1])), true);
+    const struct timespec tick = {.tv_nsec = TICK};
     for (;;) {
-        int n = epoll_wait(poll, events, EVENTS, -1);
+        int n = epoll_pwait2(poll, events, EVENTS, stream.slots ? &tick : NULL, NULL);
         for (int i = 0; i < n; i++) {
             Connection *c = events[i].data.ptr;
             if (c->listens)
@@ -296,5 +448,6 @@ int main(int argc, char **argv) {
             else if (!serve(c))
                 forget(c);
         }
+        if (stream.slots) serve_streams();
     }
 }

@@ -1,6 +1,9 @@
 """The least an aiohttp proxy can do: read the body, send it on, return the answer. The baseline.
 
-``passthrough.py LISTEN_PORT UPSTREAM_URL [--uvloop]``; aiohttp's defaults but for the body limit.
+A stream is passed on piece by piece, as it is read.
+
+``passthrough.py LISTEN_PORT UPSTREAM_URL [--uvloop]``; aiohttp's defaults but for two
+limits: of a body's size, and of connections to the upstream.
 """
 
 from __future__ import annotations
@@ -21,19 +24,32 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
 
 
-async def relay(request: web.Request) -> web.Response:
+async def relay(request: web.Request) -> web.StreamResponse:
     body = await request.read()
     url = request.app[UPSTREAM] + request.path_qs
     session = request.app[SESSION]
     headers = end_to_end(request.headers)
     async with session.request(request.method, url, data=body, headers=headers) as answer:
-        return web.Response(
-            status=answer.status, body=await answer.read(), headers=end_to_end(answer.headers)
-        )
+        kept = end_to_end(answer.headers)
+        if answer.content_type == "text/event-stream":
+            return await stream(request, answer, kept)
+        return web.Response(status=answer.status, body=await answer.read(), headers=kept)
+
+
+async def stream(
+    request: web.Request, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    await response.prepare(request)
+    async for piece in answer.content.iter_any():
+        await response.write(piece)
+    await response.write_eof()
+    return response
 
 
 async def one_session(app: web.Application) -> AsyncIterator[None]:
-    async with aiohttp.ClientSession() as app[SESSION]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as app[SESSION]:
         yield
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ from gateway.dialects.channels import Path, Piece, pieces_of_body
 
 # So many texts must have repeated all that came before until repeating is taken for the rule.
 _SURE = 3
-_string: Final = msgspec.json.Decoder(str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,42 +167,6 @@ class RepeatingChannel(Channel):
         """See ``Channel``; later repetitions lose it too."""
         super().cut(found, spans)
         self._gone.append((found.start, found.end))
-
-
-class Mould(NamedTuple):
-    """Events that differ in one string alone: what is before it, what after, whose text it is.
-
-    Recognising the next such event takes a tenth of decoding it.
-    """
-
-    before: bytes
-    after: bytes
-    channel: Channel
-    path: Path
-
-    @classmethod
-    def of(cls, raw: bytes, piece: Piece, channel: Channel) -> Mould | None:
-        """The mould of an event whose only text is the piece's, if its place is plain to see."""
-        if piece.tokenwise or not piece.text.isascii() or not piece.text.strip().isalnum():
-            return None
-        before, *after = raw.split(b'"%b"' % piece.text.encode())
-        if len(after) != 1:
-            return None
-        return cls(before + b'"', b'"' + after[0], channel, piece.path)
-
-    def text(self, raw: bytes) -> str | None:
-        """The text of an event of this mould: what has no quote in it is one JSON string."""
-        if not (raw.startswith(self.before) and raw.endswith(self.after)):
-            return None
-        inner = raw[len(self.before) : -len(self.after)]
-        if len(raw) < len(self.before) + len(self.after) or b'"' in inner:
-            return None
-        if inner.isalnum():
-            return inner.decode()
-        try:
-            return _string.decode(b'"%b"' % inner)
-        except msgspec.DecodeError:
-            return None
 
 
 def sentinels_in(value: Any, watch: Watch) -> frozenset[Numbers]:

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.sentinel import Numbers
-from gateway.core.sentinel_channels import Channel, Held, Mould, Span, Watch
+from gateway.core.sentinel_channels import Channel, Held, Span, Watch
 from gateway.core.sentinel_scan import Found
 from gateway.dialects import sse, wire
 from gateway.dialects.answers import MAX_BODY_BYTES
 from gateway.dialects.base import AnswerReader
 from gateway.dialects.channels import Key, Piece, pieces_of_body, pieces_of_event
+from gateway.dialects.moulds import Moulds, Recognised
 from gateway.types import Observation
 
 # A channel silent for so many events no longer holds up the others.
 LAPSE_AFTER = 64
 MAX_CHANNELS = 4096
-_MOULDS = 4  # kept, the last ones used first: choices take turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SentinelReader:
         self._size = 0
         self._queue: deque[Held] = deque()
         self._channels: dict[Key, Channel] = {}
-        self._moulds: list[Mould] = []
+        self._moulds: Final = Moulds()
         self._open: dict[Channel, None] = {}
         self._count = 0  # events so far
         self._runs: set[Numbers] = set()
@@ -69,8 +69,8 @@ class SentinelReader:
             return self._collect(out)
         if not out:
             return b""
-        if not self._splitter.holds and (released := self._moulded(out)) is not None:
-            return released
+        if not self._splitter.holds and (known := self._moulds.recognise(out)) is not None:
+            return self._recognised(out, known)
         events = self._splitter.receive(out)
         if len(events) == 1:
             return self._event(events[0])
@@ -149,8 +149,8 @@ class SentinelReader:
 
     def _event(self, event: sse.Event) -> bytes:
         raw, oversized = event
-        if (released := self._moulded(raw)) is not None:
-            return released
+        if not oversized and (known := self._moulds.recognise(raw)) is not None:
+            return self._recognised(raw, known)
         self._count += 1
         held = Held(raw, is_event=True)
         self._queue.append(held)
@@ -160,23 +160,18 @@ class SentinelReader:
         elif data.strip() == b"[DONE]":
             self._open.clear()
         elif data and (value := wire.decode_any(data)) is not None:
-            self._learn(raw, self._scan(held, pieces_of_event(value)))
+            pieces = pieces_of_event(value)
+            if self._scan(held, pieces) and not self._watch.repeats:
+                self._moulds.learn(raw, pieces)
         elif data:
             self.gap = "not_json"
         return self._release()
 
-    def _moulded(self, raw: bytes) -> bytes | None:
-        """What is released at an event of a known mould; None where it is none."""
-        for mould in self._moulds:
-            if (text := mould.text(raw)) is not None:
-                return self._of_mould(mould, raw, text)
-        return None
-
-    def _of_mould(self, mould: Mould, raw: bytes, text: str) -> bytes:
-        channel = mould.channel
+    def _recognised(self, raw: bytes, known: Recognised) -> bytes:
+        channel = self._channels[known.mould.key]
         scanner = channel.scanner
         start = scanner.end
-        found = scanner.feed(text)
+        found = scanner.feed(known.text)
         self._count += 1
         channel.last = self._count
         if not found and not self._queue and scanner.open_from is None:
@@ -184,23 +179,20 @@ class SentinelReader:
             return raw
         held = Held(raw, is_event=True)
         self._queue.append(held)
-        self._grown(channel, found, channel.note(Span(held, mould.path, start, scanner.end)))
+        span = Span(held, known.mould.path, start, scanner.end)
+        self._grown(channel, found, channel.note(span))
         return self._release()
-
-    def _learn(self, raw: bytes, scanned: Sequence[tuple[Piece, Channel]]) -> None:
-        if len(scanned) == 1 and scanned[0][0].key is not None and not self._watch.repeats:
-            mould = Mould.of(raw, *scanned[0])
-            if mould is not None:
-                self._moulds = [mould, *self._moulds[: _MOULDS - 1]]
 
     # --- scanning -----------------------------------------------------------------------------
 
-    def _scan(self, held: Held, pieces: Sequence[Piece]) -> list[tuple[Piece, Channel]]:
-        scanned = []
+    def _scan(self, held: Held, pieces: Sequence[Piece]) -> bool:
+        """Scan the texts; whether all of them could be."""
+        scanned = True
         for piece in pieces:
             channel = self._channel(piece.key)
             if channel is None:
                 self.gap = "too_many_channels"
+                scanned = False
                 continue
             found, spans = channel.take(held, piece)
             channel.last = self._count
@@ -208,7 +200,6 @@ class SentinelReader:
                 self._runs.update(channel.scanner.close())
                 channel.spans = ()
             self._grown(channel, found, spans)
-            scanned.append((piece, channel))
         return scanned
 
     def _grown(self, channel: Channel, found: Sequence[Found], spans: Sequence[Span]) -> None:

@@ -7,13 +7,14 @@ the client reads at that moment.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.channels import Piece, pieces_of_body, pieces_of_event
+from gateway.dialects.moulds import Moulds
 
 _DONE = b"[DONE]"
 
@@ -38,21 +39,34 @@ class AnswerText:
 
     def __init__(self, *, cumulative: bool = False) -> None:
         self._splitter = sse.Splitter()
+        self._moulds = Moulds()
         self._before: dict[Hashable, str] = {}
         self._cumulative = cumulative
         self.complete = True
 
     def of_events(self, released: bytes) -> list[Heard]:
         """The texts in some whole events of a stream."""
+        if not self._splitter.holds and (known := self._moulds.recognise(released)) is not None:
+            return [Heard(known.mould.key, known.text)] if known.text else []
         heard: list[Heard] = []
         for event in self._splitter.receive(released):
-            if event.oversized:
-                self.complete = False
-                continue
-            data = sse.data_of(event.raw)
-            if data and data.strip() != _DONE:
-                heard += self._event(_decoded(data))
+            heard += self._of_event(event)
         return heard
+
+    def _of_event(self, event: sse.Event) -> Iterable[Heard]:
+        raw, oversized = event
+        if oversized:
+            self.complete = False
+            return ()
+        if (known := self._moulds.recognise(raw)) is not None:
+            return [Heard(known.mould.key, known.text)] if known.text else ()
+        data = sse.data_of(raw)
+        if not data or data.strip() == _DONE:
+            return ()
+        pieces = self._pieces(pieces_of_event, _decoded(data))
+        if not self._cumulative:
+            self._moulds.learn(raw, pieces)
+        return self._heard(pieces)
 
     def of_body(self, body: bytes) -> list[Heard]:
         """The texts of a whole JSON answer."""
@@ -70,8 +84,8 @@ class AnswerText:
             self.complete = False
             return []
 
-    def _event(self, value: Any) -> Iterator[Heard]:
-        for piece in self._pieces(pieces_of_event, value):
+    def _heard(self, pieces: Iterable[Piece]) -> Iterator[Heard]:
+        for piece in pieces:
             copy = piece.key is None or piece.tokenwise
             text = self._fresh(piece) if self._cumulative and not copy else piece.text
             if text:

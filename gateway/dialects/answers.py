@@ -14,12 +14,17 @@ import msgspec
 
 from gateway.dialects import sse, wire
 from gateway.dialects.base import AnswerReader
+from gateway.dialects.channels import pieces_of_event
+from gateway.dialects.moulds import Moulds
 from gateway.types import Ending, Observation, Usage
 
 # The largest JSON answer held back to be looked at as a whole.
 MAX_BODY_BYTES = 64 * 2**20
 MAX_FAILURE_BYTES = 2**20  # of an answer's error that are kept to be read
 MOST_TOKENS = 2**40  # in one exchange; more is no count
+
+# Reading an event for its mould costs what is saved at so many others; so much goes on credit.
+_LESSON, _CREDIT = 8, 64
 
 _ERROR_MARKERS = (b'"error"', b"event: error", b"event:error")
 _COMMON_MEMBERS = ("error", "type", "object", "id")
@@ -193,7 +198,11 @@ class JsonReader(_Reader):
 
 
 class StreamReader(_Reader):
-    """Passes whole events on as they come, and looks into those few that say something."""
+    """Passes whole events on as they come, and looks into those few that say something.
+
+    Of the others it learns the mould, so that the next is told by what differs: ``_tells`` would
+    find in it what it finds in the differing string, and nothing in the rest.
+    """
 
     def __init__(self, fold: Fold, max_event: int = sse.MAX_EVENT_BYTES) -> None:
         super().__init__(fold)
@@ -201,11 +210,20 @@ class StreamReader(_Reader):
         self._markers = (*fold.markers, *_ERROR_MARKERS)
         self._end_unseen = False  # the last event was too large to tell what it was
         self._id_member = b""  # the id told last, as it stands in events
+        self._moulds = Moulds()  # of events that say nothing
+        # What a text without a quote may make of its event: the name in a marker, or a bare one.
+        quoted = {marker.partition(b'"')[2].partition(b'"')[0] for marker in (*self._markers, _ID)}
+        self._names_in_markers = frozenset(name.decode() for name in quoted)
+        self._bare_markers = [each.decode() for each in self._markers if b'"' not in each]
+        self._unknown = 0  # events that say nothing and had to be searched for it
+        self._lessons = 0
 
     def receive(self, chunk: bytes) -> bytes:
         """Pass on the events that the chunk completes."""
         self._fold.new_ids = ()
         self._bytes_in += len(chunk)
+        if not self._splitter.holds and self._is_known(chunk):
+            return chunk
         events = self._splitter.receive(chunk)
         if len(events) == 1:
             return self._pass(events[0])
@@ -227,11 +245,38 @@ class StreamReader(_Reader):
             self._scanned = False
             self._end_unseen = True
             return raw
+        if self._is_known(raw):
+            return raw
         if self._events and raw.startswith((b"data:", b"event:")) and not self._tells(raw):
             self._count()
             self._fold.spoke |= self._fold.unread_speaks
+            self._unknown += 1
+            self._learn(raw)
             return raw
         return self._look_into(raw)
+
+    def _is_known(self, raw: bytes) -> bool:
+        """Whether it is an event of a known mould that says nothing; then it is counted."""
+        known = self._moulds.recognise(raw)
+        if known is None:
+            return False
+        _, text, as_written = known
+        if self._tells_of(text) if as_written else self._tells(raw):
+            return False
+        self._events += 1
+        self._end_unseen = False
+        self._fold.spoke |= self._fold.unread_speaks
+        return True
+
+    def _tells_of(self, text: str) -> bool:
+        """Whether ``_tells`` might find in an event what this text, in quotes, makes of it."""
+        return text in self._names_in_markers or any(map(text.__contains__, self._bare_markers))
+
+    def _learn(self, raw: bytes) -> None:
+        """Reading an event for its mould pays where others of it follow."""
+        if self._lessons * _LESSON <= _CREDIT + self._events - self._unknown:
+            self._lessons += 1
+            self._moulds.learn(raw, pieces_of_event(wire.decode_any(sse.data_of(raw))))
 
     def _count(self) -> None:
         self._events += 1
@@ -254,6 +299,7 @@ class StreamReader(_Reader):
         self._keep_failure(data)
         if self._fold.response_id != before:
             self._id_member = _id_member(raw, self._fold.response_id)
+            self._moulds.forget()
         match forward:
             case Forward.DROP:
                 return b""

@@ -80,6 +80,7 @@ class Inspection:
         self._backend = backend
         self._exchange = exchange
         self._policy = policy
+        self._may_withhold_end = policy.may_withhold_end
         self._actions = actions
         self._shadow = shadow
         self._run = run
@@ -133,6 +134,11 @@ class Inspection:
             self._backend.refused(status, failure)
 
     @property
+    def watches(self) -> bool:
+        """Whether ``hear_events`` and ``hear_body`` look for anything."""
+        return self._watch is not None
+
+    @property
     def alarmed(self) -> bool:
         """Whether ``hear`` must be asked before anything more is released."""
         return self.hearing is not None and self.hearing.alarmed
@@ -167,7 +173,7 @@ class Inspection:
 
     def holds_end(self, reader: AnswerReader) -> bool:
         """Whether a stream that has just ended must wait for the judgement of its end."""
-        return self._policy.may_withhold_end and reader.complete
+        return self._may_withhold_end and reader.complete
 
     async def at_end(self, seen: Observation) -> None:
         """All of the answer is here and its end, at least, not released."""

@@ -7,7 +7,7 @@ whole answer is held until it was judged, a stream only until its first byte was
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -67,7 +67,7 @@ async def pass_whole(passage: Passage) -> web.Response:
     answer, reader = passage.answer, passage.reader
     parts: list[bytes] = []
     size = 0
-    async for chunk in answer.chunks():
+    while chunk := await answer.read():
         if not parts and answer.status < 400:
             await passage.inspection.first_byte(passage.since_sent)
         size += len(chunk)
@@ -96,22 +96,26 @@ async def pass_stream(passage: Passage) -> web.StreamResponse:
     answer; after that, the client gets an error event and an aborted connection, never a clean
     end: an answer that was cut must not look complete.
     """
-    reader, outlet = passage.reader, _Outlet(passage)
-    chunks = passage.answer.chunks()
-    first = await anext(chunks, b"")
-    await passage.inspection.first_byte(passage.since_sent)
+    answer, reader, inspection = passage.answer, passage.reader, passage.inspection
+    outlet = _Outlet(passage)
+    chunk = await answer.read()
+    await inspection.first_byte(passage.since_sent)
     held = b""
     try:
-        async for chunk in _with_first(first, chunks):
-            held += await _heard(passage, reader.receive(chunk))
+        while chunk:
+            events = reader.receive(chunk)
+            if inspection.alarmed or inspection.watches:
+                events = await _heard(passage, events)
             _told(passage)
-            if held and not passage.inspection.holds(reader):
+            held = held + events if held else events
+            if held and not inspection.holds(reader):
                 await outlet.write(held)
                 held = b""
+            chunk = await answer.read()
         held += await _heard(passage, reader.end())
         _told(passage)
         _require_whole(reader)
-        await passage.inspection.at_end(reader.result())
+        await inspection.at_end(reader.result())
     except Rejection as refusal:
         if outlet.response is None:
             raise
@@ -127,62 +131,64 @@ class _Outlet:
         self.response: web.StreamResponse | None = None
 
     async def write(self, data: bytes) -> None:
-        response = await self._open()
-        await _to_client(response.write(data))
+        response = self.response
+        if response is None:
+            response = await self._open()
+        try:
+            await response.write(data)
+        except ConnectionError as error:
+            raise ClientGone from error
         self._passage.exchange.bytes_out += len(data)
 
     async def finish(self, data: bytes) -> web.StreamResponse:
-        response = await self._open()
+        response = self.response
+        if response is None:
+            response = await self._open()
         self._passage.exchange.bytes_out += len(data)
         await _to_client(response.write_eof(data))
         return response
 
     async def _open(self) -> web.StreamResponse:
-        if self.response is None:
-            passage = self._passage
-            self.response = web.StreamResponse(
-                status=passage.answer.status, headers=passage.headers
-            )
-            await _to_client(self.response.prepare(passage.request))
-            passage.exchange.status = self.response.status
-        return self.response
+        passage = self._passage
+        response = web.StreamResponse(status=passage.answer.status, headers=passage.headers)
+        self.response = response
+        await _to_client(response.prepare(passage.request))
+        passage.exchange.status = response.status
+        return response
 
 
 async def read_out(answer: UpstreamAnswer, reader: AnswerReader) -> None:
     """Read an answer nobody waits for any more to its end (``on_disconnect: drain``)."""
     with contextlib.suppress(Rejection):
         async with answer:
-            async for chunk in answer.chunks():
+            while chunk := await answer.read():
                 reader.receive(chunk)
             reader.end()
 
 
 async def _heard(passage: Passage, events: bytes) -> bytes:
     """The events, once they were looked into. Raises ``Rejection`` where they are withheld."""
-    if passage.inspection.alarmed:
-        events += await passage.inspection.hear()
-    if events and passage.is_legible:
-        await passage.inspection.hear_events(events)
+    inspection = passage.inspection
+    if inspection.alarmed:
+        events += await inspection.hear()
+    if events and inspection.watches and passage.is_legible:
+        await inspection.hear_events(events)
     return events
 
 
 def _told(passage: Passage) -> None:
     """What the last bytes told of the answer as a whole, before they go out."""
-    passage.inspection.identified(passage.reader.new_ids)
-    passage.inspection.failed(passage.answer.status, passage.reader.failure)
+    reader, inspection = passage.reader, passage.inspection
+    if ids := reader.new_ids:
+        inspection.identified(ids)
+    if failure := reader.failure:
+        inspection.failed(passage.answer.status, failure)
 
 
 def _require_whole(reader: AnswerReader) -> None:
     """A stream that ended without its terminal event was cut, however cleanly the bytes ended."""
     if reader.result().ending is Ending.TRUNCATED:
         raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.")
-
-
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
-        yield first
-    async for chunk in rest:
-        yield chunk
 
 
 async def _break_off(

@@ -21,6 +21,7 @@ from yarl import URL
 
 from gateway.core.outlier import Failure
 from gateway.dialects.wire import Pieces
+from gateway.edge.deadline import Deadline
 from gateway.edge.probing import join
 from gateway.errors import Kind, Rejection
 
@@ -118,6 +119,8 @@ class UpstreamAnswer:
         self.status = response.status
         self.content_type = response.headers.get("Content-Type", "")
         self.content_encoding = response.headers.get("Content-Encoding", "")
+        self._deadline = Deadline(self._missed)
+        self._begun = False  # its first piece is here, or its end
         self._detached = False
 
     def detach(self) -> UpstreamAnswer:
@@ -140,38 +143,48 @@ class UpstreamAnswer:
                 kept.add(name, value)
         return kept
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises ``Rejection`` (UPSTREAM_BROKE, UPSTREAM_TIMEOUT)."""
-        content, teller = self._response.content, self._teller
-        failing = _is_failure(self.status)
-        until: float | None = self.sent_at + self._deadlines.first(teller.tokens)
-        while True:
-            try:
-                if content.is_eof():  # all of it is here: nothing to wait for
-                    chunk = content.read_nowait(-1)
-                elif until is not None:
-                    async with asyncio.timeout_at(until):
-                        chunk = await content.read(PIECE)
+    async def read(self) -> bytes:
+        """The next piece of the body, at most ``PIECE`` bytes; empty at its end.
+
+        Raises ``Rejection`` (UPSTREAM_BROKE, UPSTREAM_TIMEOUT).
+        """
+        content = self._response.content
+        try:
+            if content.is_eof():  # all of it is here: nothing to wait for
+                piece = content.read_nowait(-1)
+            else:
+                if self._begun:
+                    self._deadline.begin(self._deadlines.idle)
                 else:
-                    async with asyncio.timeout(self._deadlines.idle):
-                        chunk = await content.read(PIECE)
-            except TimeoutError as error:
-                teller.failed(Failure.TIMEOUT)
-                if until is not None:
-                    raise _no_first_byte(self._deadlines, teller) from error
-                idle = f"The engine sent nothing for {self._deadlines.idle:g}s (idle)."
-                raise Rejection(Kind.UPSTREAM_TIMEOUT, idle) from error
-            except (aiohttp.ClientError, OSError) as error:
-                teller.failed(Failure.BROKE)
-                raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.") from error
-            if not failing:
-                teller.answered()
-            if not chunk:
-                if not failing:
-                    teller.completed()
-                return
-            until = None
-            yield chunk
+                    first = self._deadlines.first(self._teller.tokens)
+                    self._deadline.begin_until(self.sent_at + first)
+                piece = await content.read(PIECE)
+        except TimeoutError as error:
+            self._teller.failed(Failure.TIMEOUT)
+            if not self._begun:
+                raise _no_first_byte(self._deadlines, self._teller) from error
+            idle = f"The engine sent nothing for {self._deadlines.idle:g}s (idle)."
+            raise Rejection(Kind.UPSTREAM_TIMEOUT, idle) from error
+        except (aiohttp.ClientError, OSError) as error:
+            self._teller.failed(Failure.BROKE)
+            raise Rejection(Kind.UPSTREAM_BROKE, "The engine broke off its answer.") from error
+        finally:
+            self._deadline.end()
+        if not (self._begun and piece):
+            self._tell(piece)
+        return piece
+
+    def _tell(self, piece: bytes) -> None:
+        """The first piece of an answer, or its end."""
+        self._begun = True
+        if _is_failure(self.status):
+            return
+        self._teller.answered()
+        if not piece:
+            self._teller.completed()
+
+    def _missed(self) -> None:
+        self._response.content.set_exception(TimeoutError())
 
     async def __aenter__(self) -> UpstreamAnswer:
         return self
@@ -182,6 +195,7 @@ class UpstreamAnswer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._deadline.stop()
         # Read to its end, aiohttp has already given the connection back; otherwise it is closed.
         if not self._detached and (kind is not None or not self._response.content.at_eof()):
             self._response.close()

@@ -126,22 +126,33 @@ class Watch:
     async def _hear(self, pieces: Sequence[Heard]) -> Finding | None:
         for piece in pieces:
             channel = object() if piece.channel is None else piece.channel
-            for start in range(0, len(piece.text), SLICE_CHARS):
-                await self._look(channel, piece, piece.text[start : start + SLICE_CHARS])
+            if len(piece.text) < SLICE_CHARS:
+                self._look(channel, piece.text, copy=piece.copy)
+            else:
+                await self._look_on(channel, piece)
+            if self._matcher.unsettled:
+                await self._settle()
             if piece.channel is None:
                 self._matcher.finish(channel)
                 self._atoms.finish(channel)
         return self._finding()
 
-    async def _look(self, channel: Hashable, piece: Heard, text: str) -> None:
+    async def _look_on(self, channel: Hashable, piece: Heard) -> None:
+        """A long text, a slice at a time: each takes most of a millisecond."""
+        for start in range(0, len(piece.text), SLICE_CHARS):
+            self._look(channel, piece.text[start : start + SLICE_CHARS], copy=piece.copy)
+            if self._matcher.unsettled:
+                await self._settle()
+            await asyncio.sleep(0)
+
+    def _look(self, channel: Hashable, text: str, *, copy: bool) -> None:
         self._matcher.feed(channel, text)
-        if not piece.copy:
+        if not copy:
             self._atoms.feed(channel, text)
             self._keep(channel, text)
-        if self._matcher.unsettled:
-            self._matcher.settle(await self._own_text())
-        if len(text) == SLICE_CHARS:
-            await asyncio.sleep(0)
+
+    async def _settle(self) -> None:
+        self._matcher.settle(await self._own_text())
 
     def _keep(self, channel: Hashable, text: str) -> None:
         """Keep an answer's text until it is over and was found to be clean."""

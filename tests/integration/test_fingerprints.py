@@ -209,7 +209,7 @@ async def test_a_whole_answer_with_anothers_text(integrity, status):
 async def test_a_stream_is_cut_before_much_of_anothers_text_is_out():
     plain = "Here is what I know about the weather of this week in the north. " * 3
     async with scripted(BLOCK) as (app, engine):
-        engine.script = streamed(plain + SECRET[:900])
+        engine.script = streamed(plain + SECRET[:900], pause=0.001)  # not all of it in one read
         seen, ended_well = await stream(app, asking("What is new?"))
         assert not ended_well
         assert b"response_withheld" in seen
