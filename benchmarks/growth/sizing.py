@@ -82,11 +82,15 @@ class Measured:
                 (row["tokens"], max(0.0, row["new"]["grown_mib"], row["turn"]["grown_mib"]))
                 for row in prompts
             ],
+            # What these add is little, so it is read from the ends: the rows between tell more of
+            # the machine's mood.
             tenants=[
-                (row["tenants"], max(1.0, row["cpu_us"] / least["cpu_us"])) for row in tenants
+                (least["tenants"], 1.0),
+                (most["tenants"], max(1.0, most["cpu_us"] / least["cpu_us"])),
             ],
             backends=[
-                (row["backends"], max(0.0, row["cpu_us"] - few["cpu_us"])) for row in backends
+                (few["backends"], 0.0),
+                (many["backends"], max(0.0, many["cpu_us"] - few["cpu_us"])),
             ],
             backend_share=max(0.0, many["idle_share"] - few["idle_share"]) / more,
             event=streams[-1]["cpu_us_event"],
