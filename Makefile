@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.poolgate-ready
 
-.PHONY: setup run test lint types imports check fuzz test-engines engines bench-proxy bench-streams bench-limits soak tokenizers promtool clean
+.PHONY: setup run test lint types imports check fuzz test-engines engines bench bench-proxy bench-growth bench-streams bench-limits soak tokenizers promtool clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_tokenizers.py tokenizers/manifest.toml
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,15 @@ engines: $(STAMP)
 test-engines: $(STAMP) tokenizers engines
 	$(BIN)/pytest -q -m engines tests/engines
 	$(BIN)/python scripts/engines/report.py
+
+# Every benchmark behind a figure of the README, beside what it says; BENCH=--quick in minutes.
+bench: $(STAMP) tokenizers
+	benchmarks/setup_peers.sh
+	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-growth: $(STAMP) tokenizers
+	benchmarks/setup_peers.sh
+	$(BIN)/python -m benchmarks.growth
 
 bench-proxy: $(STAMP) tokenizers
 	benchmarks/setup_peers.sh

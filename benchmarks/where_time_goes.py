@@ -14,14 +14,16 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.proxy import peers
 from benchmarks.proxy.__main__ import SIZES
 from benchmarks.proxy.reference import prompt_tokens
 from benchmarks.proxy.rig import BENCH, Cores, FakeEngine, Load, core_watch
-from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, chat_body, engine_routes
+from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
 
 # A pool's thread that waits for work, but that py-spy takes for busy: without WORK.
 WORKER, WORK = (f"{name} (concurrent/futures/thread.py" for name in ("_worker", "_WorkItem.run"))
@@ -32,15 +34,23 @@ def shares(raw: str) -> tuple[Counter[str], Counter[str]]:
     """Samples by function from py-spy's folded stacks: own, and with callees."""
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
+    for frames, count in stacks(raw):
+        own[frames[-1]] += count
+        for frame in set(frames):
+            whole[frame] += count
+    return own, whole
+
+
+def stacks(raw: str) -> Iterator[tuple[list[str], int]]:
+    """Each stack of py-spy's folded ones, outermost first, without line numbers; and its samples.
+
+    Those of threads that wait for work are left out.
+    """
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
-        if WORKER in frames and WORK not in frames:
-            continue
-        own[frames[-1]] += int(count)
-        for frame in set(frames):
-            whole[frame] += int(count)
-    return own, whole
+        if WORK in frames or WORKER not in frames:
+            yield frames, int(count)
 
 
 def table(title: str, counts: Counter[str], total: int, top: int, cpu_us: float) -> str:
@@ -49,6 +59,50 @@ def table(title: str, counts: Counter[str], total: int, top: int, cpu_us: float)
         for name, n in counts.most_common(top)
     ]
     return f"{title}\n" + "\n".join(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A peer at load: its rate and processor time a call without the profiler, then its stacks."""
+
+    per_second: float
+    cpu_us: float
+    folded: str
+
+
+def sampled(name: str, body: Body, cores: Cores, seconds: int, rate: int, *extra: str) -> Sampled:
+    """Start the peer alone and sample it. ``extra``: options of ``py-spy record``."""
+    with (
+        tempfile.TemporaryDirectory(prefix="poolgate-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        work = Path(folder)
+        engine = FakeEngine(cores.rig, work)
+        stack.callback(engine.child.stop)
+        for path, answer in engine_routes().items():
+            engine.set(path, answer)
+        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
+        peer = next(peer for peer in peers.ALL if peer.name == name)
+        one = peers.start(peer, engine, cores.proxy, work, body)
+        if one.child is None:
+            raise ValueError("the direct way has no process")
+        stack.callback(one.child.stop)
+        load = Load(cores.rig, work)
+        with core_watch(cores.proxy, [one.child]) as watched:
+            plain = load.run(one.port, body, 16, 3, 10**9, peer.key)
+        cpu_us = watched["cpu"] * 1e6 / plain["calls"]
+        folded = work / "folded.txt"
+        with ThreadPoolExecutor(1) as pool:
+            loaded = pool.submit(load.run, one.port, body, 16, seconds + 2, 1, peer.key)
+            subprocess.run(
+                [
+                    str(PY_SPY), "record", "-d", str(seconds), "-r", str(rate),
+                    "-F", "-f", "raw", "-o", str(folded), "-p", str(one.child.pid), *extra,
+                ],
+                check=True, capture_output=True,
+            )  # fmt: skip
+            loaded.result()
+        return Sampled(plain["per_second"], cpu_us, folded.read_text())
 
 
 def main() -> int:
@@ -60,47 +114,19 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=400, help="samples a second")
     parser.add_argument("--native", action="store_true", help="with frames of C extensions")
     options = parser.parse_args()
-    cores = Cores.of_this_machine()
     body = chat_body(options.size, SIZES[options.size])
-    with (
-        tempfile.TemporaryDirectory(prefix="poolgate-bench-") as folder,
-        contextlib.ExitStack() as stack,
-    ):
-        work = Path(folder)
-        engine = FakeEngine(cores.rig, work)
-        stack.callback(engine.child.stop)
-        for path, answer in engine_routes().items():
-            engine.set(path, answer)
-        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
-        peer = next(peer for peer in peers.ALL if peer.name == options.peer)
-        one = peers.start(peer, engine, cores.proxy, work, body)
-        if one.child is None:
-            parser.error("the direct way has no process")
-        stack.callback(one.child.stop)
-        load = Load(cores.rig, work)
-        with core_watch(cores.proxy, [one.child]) as watched:
-            plain = load.run(one.port, body, 16, 3, 10**9, peer.key)
-        cpu_us = watched["cpu"] * 1e6 / plain["calls"]
-        folded = work / "folded.txt"
-        with ThreadPoolExecutor(1) as pool:
-            loaded = pool.submit(load.run, one.port, body, 16, options.seconds + 2, 1, peer.key)
-            subprocess.run(
-                [
-                    str(PY_SPY), "record", "-d", str(options.seconds), "-r", str(options.rate),
-                    "-F", "-f", "raw", "-o", str(folded), "-p", str(one.child.pid),
-                    *(["--native"] if options.native else []),
-                ],
-                check=True, capture_output=True,
-            )  # fmt: skip
-            loaded.result()
-        own, whole = shares(folded.read_text())
+    extra = ["--native"] if options.native else []
+    seen = sampled(
+        options.peer, body, Cores.of_this_machine(), options.seconds, options.rate, *extra
+    )
+    own, whole = shares(seen.folded)
     total = sum(own.values())
     print(
-        f"{peer.name}, {body.name}: {plain['per_second']:.0f} r/s, {cpu_us:.0f} us of CPU a call, "
-        f"both unsampled; {total} samples"
+        f"{options.peer}, {body.name}: {seen.per_second:.0f} r/s, {seen.cpu_us:.0f} us of CPU a "
+        f"call, both unsampled; {total} samples"
     )
-    print(table("\nown time", own, total, options.top, cpu_us))
-    print(table("\nwith callees", whole, total, options.top, cpu_us))
+    print(table("\nown time", own, total, options.top, seen.cpu_us))
+    print(table("\nwith callees", whole, total, options.top, seen.cpu_us))
     return 0
 
 

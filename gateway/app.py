@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,6 +90,7 @@ class App:
         self._generation: Generation | None = None
         self._retiring: list[Generation] = []
         self._handler: Handler | None = None
+        self._admin: Admin | None = None
         self._servers: Servers | None = None
         self._fronts: Fronts | None = None
 
@@ -107,14 +108,15 @@ class App:
         self._generation = await Builder(self._lasting, None).build(settings)
         self._handler = Handler(self._generation.runtime, self.recorder, self._clock)
         await self._govern(self._generation)
-        operators = Admin(
+        self._admin = Admin(
             self._handler,
             self.recorder,
             self.metrics,
             self._clock,
             self._standings,
             self._sharing,
-        ).application()
+        )
+        operators = self._admin.application()
         operators.add_routes(self._routes)
         connections = Connections(
             lambda: connection_rules(self.settings), self.metrics, self._clock
@@ -188,6 +190,10 @@ class App:
     def handler(self) -> Handler:
         """The data plane's handler. Raises ``RuntimeError`` before ``start``."""
         return _started(self._handler)
+
+    async def scrape(self, render: Callable[[], bytes]) -> bytes:
+        """All series in another form than the admin plane's text (``Admin.scrape``)."""
+        return await _started(self._admin).scrape(render)
 
     @property
     def servers(self) -> Servers:

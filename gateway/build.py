@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from gateway.core import tenants
 from gateway.edge import tls
 from gateway.edge.actions import Actions
 from gateway.edge.backends import Backend
-from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator
+from gateway.edge.calibration import CalibratedCounters, CalibratedMeasurer, Calibrator, Counts
 from gateway.edge.configured import (
     calibration_policy,
     check_policy,
@@ -36,7 +36,7 @@ from gateway.edge.fingerprints import Fingerprints, fingerprinting
 from gateway.edge.forward import Forwarder
 from gateway.edge.handler import Runtime
 from gateway.edge.limiting import Limiting, limiting
-from gateway.edge.loading import load_counters
+from gateway.edge.loading import Loaded, by_backend, load_counters
 from gateway.edge.media import MediaMeasurer
 from gateway.edge.metrics import Metrics
 from gateway.edge.one_prober import OneProber
@@ -58,10 +58,10 @@ from gateway.edge.webhook import Webhook
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings import integrity as written_integrity
 from gateway.settings import models as written
-from gateway.tokens.counters import EngineCounters
 from gateway.tokens.recall import CountCache
 
 PROBE_DEADLINE = 5.0  # seconds for one of our own questions to a worker
+CALIBRATED_AT_ONCE = 4  # backends; more would hold up requests
 FIRST_ROUND = 3.0  # seconds start-up waits for engines before it listens without their limits
 
 
@@ -96,6 +96,7 @@ class Generation:
     runtime: Runtime
     upstream: Upstream
     probing: aiohttp.ClientSession
+    tokenizers: Mapping[str, Loaded]
     executors: tuple[ThreadPoolExecutor, ...]
     discovering: Tasks
     watches: tuple[Watch, ...]
@@ -134,6 +135,7 @@ class Builder:
     def __init__(self, lasting: Lasting, before: Generation | None) -> None:
         self._lasting = lasting
         self._before = before
+        self._calibrated = asyncio.Semaphore(CALIBRATED_AT_ONCE)
 
     async def build(self, settings: Settings) -> Generation:
         """Everything but the listeners, its engines asked once. Raises ``SettingsError``."""
@@ -143,7 +145,11 @@ class Builder:
         executors = ThreadPoolExecutor(counting.threads, "count"), ThreadPoolExecutor(1, "slow")
         threads = Threads(*executors, counting.inline_bytes, lasting.metrics)
         cache = CountCache(counting.cache_bytes, lasting.secret)
-        counters = await load_counters(settings, lasting.tokenizers)
+        loaded = await load_counters(
+            settings, lasting.tokenizers, before.tokenizers if before else {}
+        )
+        counters = by_backend(settings, loaded)
+        counts = {one.counters: Counts(one.counters) for one in loaded.values()}
         timeouts = settings.timeouts
         upstream = Upstream(
             Deadlines(
@@ -160,7 +166,7 @@ class Builder:
         backends = tuple(
             self._backend(
                 entry,
-                counters.get(entry.name),
+                counts[counters[entry.name]] if entry.name in counters else None,
                 threads,
                 cache,
                 probing,
@@ -196,7 +202,7 @@ class Builder:
         runtime = Runtime(
             backends,
             Routing(backends, routing_policy(settings.routing, lasting.secret)),
-            tenants.directory(settings),
+            await asyncio.to_thread(tenants.directory, settings),  # tenants may be thousands
             self._limiting(settings),
             forwarder,
             threads,
@@ -206,8 +212,9 @@ class Builder:
             tracing,
         )
         discovering = Tasks()
-        for backend in backends:
-            discovering.spawn(backend.discovery.run(), f"discovery {backend.name}")
+        for place, backend in enumerate(backends):
+            asking = backend.discovery.run(place, len(backends))
+            discovering.spawn(asking, f"discovery {backend.name}")
             if backend.calibrator is not None:
                 discovering.spawn(backend.calibrator.run(), f"calibration {backend.name}")
         await asyncio.gather(_first_round(backends), runtime.limiting.ask(runtime.tenants))
@@ -235,6 +242,7 @@ class Builder:
             runtime,
             upstream,
             probing,
+            loaded,
             executors,
             discovering,
             watches,
@@ -288,7 +296,7 @@ class Builder:
     def _backend(
         self,
         entry: written.Backend,
-        counters: EngineCounters | None,
+        counts: Counts | None,
         threads: Threads,
         cache: CountCache,
         probing: aiohttp.ClientSession,
@@ -310,18 +318,19 @@ class Builder:
         )
         measurer: Measurer = EngineMeasurer(entry.url, prober, lambda: discovery.engine)
         calibrator = None
-        if counters is not None:
+        if counts is not None:
             calibrator = Calibrator(
                 entry.name,
                 entry.url,
                 prober,
                 discovery,
-                counters,
+                counts,
                 calibration_policy(entry.calibration),
                 model_to_ask(entry),
                 self._lasting.clock,
+                turns=self._calibrated,
             )
-            corrected = CalibratedCounters(counters, calibrator)
+            corrected = CalibratedCounters(counts.counters, calibrator)
             local = LocalMeasurer(
                 corrected, threads, cache, self._lasting.metrics, lambda: discovery.engine, measurer
             )
@@ -333,7 +342,7 @@ class Builder:
             discovery,
             measurer,
             self._lasting.clock,
-            counting=(lambda: counters.description) if counters else None,
+            counting=(lambda: counts.counters.description) if counts else None,
             calibrator=calibrator,
             queue=self._queue(entry),
             standings=self._lasting.standings,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Self
 
 
 class Kind(Enum):
@@ -80,3 +81,12 @@ class Rejection(Exception):
         self.retry_after = retry_after
         self.too_long = too_long
         self.incident = incident
+
+    def kept(self) -> Self:
+        """Itself without traceback, cause and context, for who keeps it after handling it.
+
+        They hold the frames it passed, and those hold who keeps it: a cycle with the request's
+        body in it, which would stay until the garbage collector comes.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self

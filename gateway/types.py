@@ -7,27 +7,45 @@ clock. Nothing here imports another module of the gateway.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 # --- what a client asked ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
+class Kept(Struct):
+    """What one reader of a prompt worked out and will want once more: let go when it is taken."""
+
+    reader: object = None
+    value: Any = None
+
+    def keep(self, reader: object, value: object) -> None:
+        """In place of what was kept before."""
+        self.reader, self.value = reader, value
+
+    def take(self, reader: object) -> Any:
+        """What this ``reader`` kept, or None; nothing is kept from now on."""
+        value = self.value if self.reader is reader else None
+        self.reader = self.value = None
+        return value
+
+
+class ChatPrompt(Struct, frozen=True):
     """A conversation still in the client's own dialect.
 
     ``body`` is the decoded request. Only a renderer (``gateway.rendering``) knows how the engine
-    at hand turns it into template input; dialects do not interpret it further.
+    at hand turns it into template input; dialects do not interpret it further. ``kept`` is the
+    counter's: a prompt that was rendered for its bound is not rendered again for its count.
     """
 
     dialect: str
     body: Mapping[str, Any]
+    kept: Kept = field(default_factory=Kept)
 
 
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
+class TextPrompt(Struct, frozen=True):
     """One or more plain texts, each a prompt of its own.
 
     ``add_special_tokens`` is what the request says; ``None`` leaves it to the engine's default.
@@ -37,16 +55,14 @@ class TextPrompt:
     add_special_tokens: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenIdPrompt:
+class TokenIdPrompt(Struct, frozen=True):
     """Prompts that are token ids already: their lengths are exact without a tokenizer."""
 
     lengths: tuple[int, ...]
     highest_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpaquePrompt:
+class OpaquePrompt(Struct, frozen=True):
     """A prompt whose tokens the request does not show; ``reason`` is a fixed word for metrics."""
 
     reason: str
@@ -55,8 +71,7 @@ class OpaquePrompt:
 Prompt = ChatPrompt | TextPrompt | TokenIdPrompt | OpaquePrompt
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(Struct, frozen=True):
     """What the gateway needs to know of a request, and its bytes.
 
     ``raw`` is the body as the client sent it, which point edits start from
@@ -81,8 +96,7 @@ class ParsedRequest:
 # --- how long it is ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True, gc=False):
     """Exact token counts, one an item of the batch."""
 
     items: tuple[int, ...]
@@ -98,23 +112,20 @@ class Counted:
         return sum(self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+class Bounded(Struct, frozen=True, gc=False):
     """Proved upper bounds, reached without tokenising: of the longest item and of the sum."""
 
     longest: int
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Struct, frozen=True, gc=False):
     """Counting stopped because the limit was passed: the longest item has at least this many."""
 
     longest: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unverifiable:
+class Unverifiable(Struct, frozen=True, gc=False):
     """No exact count can be had. Never a zero.
 
     ``reason`` is a fixed word (``image``, ``server_history``, ``no_tokenizer``...). ``transient``
@@ -139,8 +150,7 @@ class Role(StrEnum):
     DECODE = "decode"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
+class WorkerFacts(Struct, frozen=True):
     """One worker's (or one DP rank's) own word on what it holds and accepts.
 
     ``max_prompt_tokens`` is the longest prompt it really accepts; ``pool_tokens`` the KV pool;
@@ -164,8 +174,7 @@ class WorkerFacts:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
+class Books(Struct, frozen=True, gc=False):
     """What one leg of a disaggregated engine has counted since its processes began.
 
     ``prompt_tokens`` of ``requests`` it finished: prefill counts what it computed or had cached,
@@ -180,8 +189,7 @@ class Books:
 # --- what came back ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True, gc=False):
     """Token usage as the engine reported it; ``prompt_tokens`` includes cached ones."""
 
     prompt_tokens: int | None = None
@@ -198,8 +206,7 @@ class Ending(StrEnum):
     CLIENT_GONE = "client_gone"
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True, gc=False):
     """What an answer showed once it was over (or as far as it came).
 
     ``spoke``: it holds output of some kind (text, reasoning, a tool call).
@@ -224,8 +231,7 @@ class Verdict(StrEnum):
     LEAK = "leak"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True, gc=False):
     """One check's verdict with the numbers behind it.
 
     ``suspect`` is the hard rule: a finding that no tolerance or calibration explains away.
@@ -255,8 +261,7 @@ class Action(StrEnum):
     QUARANTINE = "quarantine"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A check's result that asks for something to be done.
 
     ``forgeable``: tenants, alone or two together, could bring it about. ``source`` is the tenant
@@ -275,8 +280,7 @@ class Finding:
 # --- template input ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateCall:
+class TemplateCall(Struct, frozen=True):
     """One chat as the engine would hand it to its chat template.
 
     ``kwargs`` are the template's own variables. ``tail`` follows the rendered text and is

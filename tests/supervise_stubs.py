@@ -23,7 +23,7 @@ class StubWorker:
         self.answers = answers
         self.asked = []
         self.signals = []
-        self.said = LastWords("", [])
+        self.said = LastWords(b"", [])
 
     async def ask(self, method, path, body=b"", *, seconds=None):
         self.asked.append((method, path, body))

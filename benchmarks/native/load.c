@@ -1,11 +1,13 @@
 /* Closed-loop HTTP/1.1 load: N connections, each sends the next request when its answer is whole.
  *
- *     load PORT PATH CONNECTIONS SECONDS BODY_FILE STAMP_OFFSET STAMP_DIGITS FIRST_STAMP MARKER
- *          [HEADER]...
+ *     load [-s STATUS] [-k KEYS] PORT PATH CONNECTIONS SECONDS BODY_FILE STAMP_OFFSET
+ *          STAMP_DIGITS FIRST_STAMP MARKER [HEADER]...
  *
  * Every request differs: STAMP_DIGITS decimal digits at STAMP_OFFSET of the body are a number that
  * counts up from FIRST_STAMP, so no cache on the way can answer or count for another request. Every
- * answer is checked: status 200, whole by content-length or chunks, MARKER in the body. After
+ * answer is checked: status 200 or STATUS, whole by content-length or chunks, MARKER in the body.
+ * With KEYS the first ######## in the headers is the stamp modulo KEYS, so that as many callers take
+ * turns. After
  * SECONDS no request is started; those under way may end within GRACE seconds, so that calls can be
  * compared with the upstream's own count. Prints one JSON object.
  */
@@ -28,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 1 << 16, EVENTS = 64, GRACE = 60 };
+enum { ANSWER_MAX = 1 << 16, EVENTS = 64, GRACE = 60, KEY_DIGITS = 8 };
 static const uint64_t SECOND = 1000000000;
 
 typedef struct {
@@ -47,8 +49,9 @@ static struct {
     int poll, port, digits;
     const char *marker;
     char *head, *body;
-    size_t head_length, body_length, stamp_offset, front_length;
-    uint64_t stamp, deadline;
+    size_t head_length, body_length, stamp_offset, front_length, key_offset;
+    uint64_t stamp, deadline, keys;
+    int status;
     uint64_t calls, in_time, ok, bad_status, bad_body, broken;
     int first_bad_status;
     uint64_t *latencies;
@@ -110,10 +113,16 @@ static bool write_more(Connection *c) {
     return true;
 }
 
-static bool begin(Connection *c) {
+static void write_number(char *at, int width, uint64_t number) {
     char digits[32];
-    snprintf(digits, sizeof digits, "%0*llu", run.digits, (unsigned long long)run.stamp++);
-    memcpy(c->front + run.head_length + run.stamp_offset, digits, (size_t)run.digits);
+    snprintf(digits, sizeof digits, "%0*llu", width, (unsigned long long)number);
+    memcpy(at, digits, (size_t)width);
+}
+
+static bool begin(Connection *c) {
+    uint64_t stamp = run.stamp++;
+    if (run.keys) write_number(c->front + run.key_offset, KEY_DIGITS, stamp % run.keys);
+    write_number(c->front + run.head_length + run.stamp_offset, run.digits, stamp);
     c->sent = c->answer_length = c->body_at = 0;
     c->busy = true;
     c->started = now();
@@ -151,7 +160,7 @@ static void check(Connection *c) {
     uint64_t at = now();
     int status = atoi(c->answer + 9);
     if (at <= run.deadline) run.in_time++;
-    if (status != 200) {
+    if (status != run.status) {
         if (!run.bad_status++) run.first_bad_status = status;
     } else if (!memmem(c->answer + c->body_at, c->answer_length - c->body_at, run.marker,
                        strlen(run.marker))) {
@@ -241,6 +250,11 @@ static void make_head(const char *path, char **headers, int count) {
     for (int i = 0; i < count; i++)
         n += (size_t)snprintf(run.head + n, room - n, "%s\r\n", headers[i]);
     n += (size_t)snprintf(run.head + n, room - n, "\r\n");
+    if (run.keys) {
+        char *place = strstr(run.head, "########");
+        if (!place) die("no place for a key");
+        run.key_offset = (size_t)(place - run.head);
+    }
     run.head_length = n;
     run.front_length = n + run.stamp_offset + (size_t)run.digits;
 }
@@ -265,9 +279,18 @@ static bool any_busy(const Connection *all, int count) {
 }
 
 int main(int argc, char **argv) {
+    const char *program = argv[0];
+    run.status = 200;
+    for (int option; (option = getopt(argc, argv, "+s:k:")) != -1;) {
+        if (option == 's') run.status = atoi(optarg);
+        if (option == 'k') run.keys = strtoull(optarg, NULL, 10);
+        if (option == '?') return 2;
+    }
+    argv += optind - 1;
+    argc -= optind - 1;
     if (argc < 10) {
-        fprintf(stderr, "usage: %s PORT PATH CONNECTIONS SECONDS BODY_FILE STAMP_OFFSET "
-                        "STAMP_DIGITS FIRST_STAMP MARKER [HEADER]...\n", argv[0]);
+        fprintf(stderr, "usage: %s [-s STATUS] [-k KEYS] PORT PATH CONNECTIONS SECONDS BODY_FILE "
+                        "STAMP_OFFSET STAMP_DIGITS FIRST_STAMP MARKER [HEADER]...\n", program);
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,6 +1,6 @@
 /* A fake engine that is faster than any proxy in front of it: it answers from a table.
  *
- *     upstream PORT
+ *     upstream PORT [ADDRESSES]
  *
  * PUT PATH with a body   sets the JSON that every other method on PATH is answered with (200)
  * GET /bench/hits        {"PATH": calls, ...} since the start
@@ -16,7 +16,8 @@
  *                        same time, as one batch of an engine has; other zeros are spread evenly.
  *
  * Request bodies are read to their end (content-length or chunked) and dropped. One thread, epoll,
- * HTTP/1.1 with keep-alive, no pipelining. Binds 127.0.0.1 only; ends with its parent.
+ * HTTP/1.1 with keep-alive, no pipelining. Binds 127.0.0.1, or as many addresses from there on, each
+ * an engine of its own to who asks; ends with its parent.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,6 +51,7 @@ typedef enum { IN_HEAD, IN_LENGTH, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER } 
 
 typedef struct Connection {
     int fd;
+    bool listens; /* then nothing else here is used */
     State state;
     char head[HEAD_MAX];
     size_t head_length;
@@ -398,43 +400,51 @@ static bool serve(Connection *c) {
     return true;
 }
 
-static int listen_on(int port) {
+static int listen_on(unsigned address, int port) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_addr.s_addr = htonl(address);
     if (fd < 0) die("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 1024)) die("listen");
     return fd;
 }
 
-static void welcome(int listener, int poll) {
-    int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
-    if (fd < 0) return;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+static void watch(int poll, int fd, bool listens) {
     Connection *c = calloc(1, sizeof *c);
     if (!c) die("calloc");
     c->fd = fd;
+    c->listens = listens;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event)) die("epoll_ctl");
 }
 
+static void welcome(int listener, int poll) {
+    int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    if (fd < 0) return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    watch(poll, fd, false);
+}
+
 int main(int argc, char **argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s PORT\n", argv[0]);
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s PORT [ADDRESSES]\n", argv[0]);
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int listener = listen_on(atoi(argv[1])), poll = epoll_create1(0);
-    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
-    if (poll < 0 || epoll_ctl(poll, EPOLL_CTL_ADD, listener, &wake)) die("epoll");
+    int poll = epoll_create1(0);
+    struct epoll_event events[EVENTS];
+    if (poll < 0) die("epoll");
+    unsigned addresses = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
+    for (unsigned i = 0; i < addresses; i++)
+        watch(poll, listen_on(INADDR_LOOPBACK + i, atoi(argv[1])), true);
     const struct timespec tick = {.tv_nsec = TICK};
     for (;;) {
         int n = epoll_pwait2(poll, events, EVENTS, stream.slots ? &tick : NULL, NULL);
         for (int i = 0; i < n; i++) {
             Connection *c = events[i].data.ptr;
-            if (!c)
-                welcome(listener, poll);
+            if (c->listens)
+                welcome(c->fd, poll);
             else if (!serve(c))
                 forget(c);
         }

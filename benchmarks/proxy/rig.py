@@ -136,12 +136,17 @@ def call(
 
 
 class FakeEngine:
-    """The fast upstream, told over HTTP what to answer."""
+    """The fast upstream, told over HTTP what to answer.
 
-    def __init__(self, core: int, work: Path) -> None:
+    It listens on as many ``addresses`` from 127.0.0.1 on: one process, and many engines to a proxy.
+    """
+
+    def __init__(self, core: int, work: Path, addresses: int = 1) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.child = Child([str(NATIVE / "upstream"), str(self.port)], core, work / "upstream.log")
+        self.urls = [f"http://127.0.0.{1 + i}:{self.port}" for i in range(addresses)]
+        argv = [str(NATIVE / "upstream"), str(self.port), str(addresses)]
+        self.child = Child(argv, core, work / "upstream.log")
         wait_for(lambda: call(f"{self.url}/bench/hits")[0] == 200, 5, "the fake engine")
 
     def set(self, path: str, answer: Any) -> None:
@@ -172,16 +177,31 @@ class Load:
     work: Path
 
     def run(
-        self, port: int, body: Body, connections: int, seconds: float, stamp: int, key: str | None
+        self,
+        port: int,
+        body: Body,
+        connections: int,
+        seconds: float,
+        stamp: int,
+        key: str | None,
+        *,
+        keys: int = 0,
+        status: int = 200,
+        marker: str = MARKER,
     ) -> dict[str, Any]:
-        """One closed-loop run: the generator's report. Raises when it could not run."""
+        """One closed-loop run: the generator's report. Raises when it could not run.
+
+        With ``keys`` the ``########`` in ``key`` counts from 0 to one less, over and over. Right
+        answers have that ``status``, and ``marker`` in them.
+        """
         path = self.work / f"{body.name}.json"
         if not path.exists():
             path.write_bytes(body.data)
         headers = [f"authorization: Bearer {key}"] if key else []
         argv = [
-            str(NATIVE / "load"), str(port), CHAT_PATH, str(connections), str(seconds), str(path),
-            str(body.stamp_offset), str(len(STAMP)), str(stamp), MARKER, *headers,
+            str(NATIVE / "load"), "-s", str(status), "-k", str(keys),
+            str(port), CHAT_PATH, str(connections), str(seconds), str(path),
+            str(body.stamp_offset), str(len(STAMP)), str(stamp), marker, *headers,
         ]  # fmt: skip
         done = subprocess.run(
             ["taskset", "-c", str(self.core), *argv],

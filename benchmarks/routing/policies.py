@@ -15,8 +15,10 @@ import random
 import statistics
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
+
+from msgspec.structs import replace
 
 from gateway.core.choice import Load, affine_first, least_first, seed, work
 

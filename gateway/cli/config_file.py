@@ -32,8 +32,10 @@ def read_settings(path: Path, environment: Mapping[str, str] | None = None) -> S
     return parse(_text(path), _secrets(path, environment))
 
 
-def read_written(path: Path, environment: Mapping[str, str] | None = None) -> Written:
-    """A file's text with the secrets it refers to, for other processes. Raises as above."""
+def read_written(
+    path: Path, environment: Mapping[str, str] | None = None
+) -> tuple[Settings, Written]:
+    """Those, and the text with the secrets it refers to, for other processes. Raises as above."""
     return written(_text(path), _secrets(path, environment))
 
 

@@ -97,25 +97,22 @@ class Gateway(Protocol):
 
 
 async def _serve(args: argparse.Namespace) -> int:
-    if args.config is None:
-        return await _serve_alone(args, lambda: _settings(args))
-    text = read_written(args.config)
-    settings = _settings(args, text)
+    settings, written = _read(args)
     log_to_stderr(settings.logging)
-    if settings.workers == 1:
-        return await _serve_alone(args, lambda: _settings(args, read_written(args.config)))
-    workers = Supervisor(settings, text, own_environment(), access_log=not args.no_access_log)
+    if written is None or settings.workers == 1:
+        return await _serve_alone(args, settings)
+    workers = Supervisor(settings, written, own_environment(), access_log=not args.no_access_log)
 
     async def reload() -> None:
-        changed = read_written(args.config)
-        await workers.reload(_as_many(_settings(args, changed), workers), changed)
+        changed, text = await _read_again(args, workers)
+        if text is not None:
+            await workers.reload(changed, text)
 
     return await _until_told(workers, workers.start, reload)
 
 
-async def _serve_alone(args: argparse.Namespace, read: Callable[[], Settings]) -> int:
+async def _serve_alone(args: argparse.Namespace, settings: Settings) -> int:
     """In this process."""
-    settings = read()
     app = App(access_log=None if args.no_access_log else AccessLog(sys.stdout.buffer))
 
     async def start() -> None:
@@ -123,7 +120,8 @@ async def _serve_alone(args: argparse.Namespace, read: Callable[[], Settings]) -
         settle_memory()
 
     async def reload() -> None:
-        await app.reload(_as_many(read(), app))
+        changed, _ = await _read_again(args, app)
+        await app.reload(changed)
 
     return await _until_told(app, start, reload)
 
@@ -185,15 +183,23 @@ async def _reload(gateway: Gateway, reload: Callable[[], Coroutine[Any, Any, Non
         log.info("configuration reloaded")
 
 
-def _settings(args: argparse.Namespace, text: Written | None = None) -> Settings:
-    """What the file says, or the one backend; the command's addresses go first."""
+def _read(args: argparse.Namespace) -> tuple[Settings, Written | None]:
+    """What the file says, with its text, or the one backend; the command's addresses go first."""
     addresses = {"listen": args.listen, "admin": args.admin}
-    if text is None:
-        return for_backend(args.backend, engine=args.engine, tokenizer=args.tokenizer, **addresses)
-    return with_addresses(text.settings(), **addresses)
+    if args.config is None:
+        settings = for_backend(
+            args.backend, engine=args.engine, tokenizer=args.tokenizer, **addresses
+        )
+        return settings, None
+    settings, text = read_written(args.config)
+    return with_addresses(settings, **addresses), text
 
 
-def _as_many(changed: Settings, gateway: Gateway) -> Settings:
+async def _read_again(
+    args: argparse.Namespace, gateway: Gateway
+) -> tuple[Settings, Written | None]:
+    """For a reload: on a thread, for a file with many tenants takes seconds."""
+    changed, text = await asyncio.to_thread(_read, args)
     if changed.workers != gateway.settings.workers:
         raise SettingsError([Problem("workers", "cannot change without a restart")])
-    return changed
+    return changed, text

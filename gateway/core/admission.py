@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from gateway.core.capacity import Capacity, Known, Unsafe
 from gateway.errors import Kind, PromptTooLong, Rejection
 from gateway.types import AtLeast, Bounded, Counted, PromptLength, Unverifiable
@@ -20,8 +22,7 @@ class Outcomes:
     allow_uncountable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True, gc=False):
     """The effective limit of one request: the smaller of engine and tenant, and whose it is."""
 
     tokens: int

@@ -32,16 +32,19 @@ SLACK_EACH = 2  # tokens more for each text
 TELLING = 1024  # bytes of unseen text by which a report that counts too much would show
 PROOFS = 16  # reports that could have been false and were not, before one is called a leak
 
-_PROBE = 4  # bytes: a digest is four probes of 32 bits
-_BITS = 2**25  # of a generation: 4 MiB, at 16 bits a digest for 2 million, 512 MB of text or more
-_PER_GENERATION = _BITS // 16
+_WORDS = 2**19  # of a generation: 4 MiB, at 16 bits a digest for 2 million, 512 MB of text or more
+_PER_GENERATION = _WORDS * 64 // 16
 _SLICE = 1024  # digests at a time: well under a millisecond, so that no thread holds up another
 
-Bits = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+_ONE, _LAST_PLACE = np.uint64(1), np.uint64(63)
+_SHIFTS = np.array([0, 6, 12, 18], np.uint64)
 
 
 class PromptMemory:
     """Which digests were seen before. Two Bloom filters; when one is full, the older is dropped.
+
+    A digest sets four bits of one word: memory is slow, and so it is asked once.
 
     A thread may use it while another does: each change is one call that holds the interpreter.
     """
@@ -50,52 +53,64 @@ class PromptMemory:
         self._young, self._old = _empty(), _empty()
         self._held = 0
 
-    def take(self, chains: Sequence[bytes]) -> list[int]:
+    def take(self, chains: Sequence[Sequence[bytes]]) -> list[int]:
         """How many of each text's first digests were there before; all are from now on.
 
-        ``chains``: of each text what ``prefixes.chain`` gives. About 0.2 us a digest.
+        ``chains``: of each text what ``prefixes.chain`` gives. About 0.1 us a digest.
         """
-        digests = np.frombuffer(b"".join(chains), ">u4").reshape(-1, DIGEST // _PROBE)
+        joined = b"".join([digest for each in chains for digest in each])
+        digests = np.frombuffer(joined, "<u8").reshape(-1, DIGEST // 8)
         slices = (digests[at : at + _SLICE] for at in range(0, len(digests), _SLICE))
         seen = b"".join([self._take(each) for each in slices])  # a byte a digest
         known, begin = [], 0
         for each in chains:
-            end = begin + len(each) // DIGEST
+            end = begin + len(each)
             first_new = seen.find(b"\0", begin, end)
             known.append((end if first_new < 0 else first_new) - begin)
             begin = end
         return known
 
-    def _take(self, digests: npt.NDArray[np.uint32]) -> bytes:
-        places = digests % _BITS
-        byte, bit = places >> 3, np.left_shift(1, places & 7).astype(np.uint8)
-        seen = _all_set(self._young, byte, bit) | _all_set(self._old, byte, bit)
+    def _take(self, digests: Words) -> bytes:
+        words, bits = (digests[:, 0] % _WORDS).astype(np.intp), _four_bits(digests[:, 1])
+        seen = _holds(self._young[words], bits) | _holds(self._old[words], bits)
         if self._held >= _PER_GENERATION:
             self._old, self._young, self._held = self._young, _empty(), 0
         # Also what only the old one holds: it is in use, and must outlive it.
-        np.bitwise_or.at(self._young, byte.ravel(), bit.ravel())
+        np.bitwise_or.at(self._young, words, bits)
         self._held += len(seen)
         return seen.tobytes()
 
 
-def _empty() -> Bits:
-    return np.zeros(_BITS // 8, np.uint8)
+def _empty() -> Words:
+    return np.zeros(_WORDS, np.uint64)
 
 
-def _all_set(bits: Bits, byte: npt.NDArray[np.integer[Any]], bit: Bits) -> npt.NDArray[np.bool_]:
-    return np.asarray((bits[byte] & bit != 0).all(axis=1))
+def _holds(words: Words, bits: Words) -> npt.NDArray[np.bool_]:
+    return np.asarray(words & bits == bits)
 
 
-def unseen(texts: Sequence[bytes], known_steps: Sequence[int]) -> tuple[str, ...]:
-    """What of each text, in UTF-8, is new for certain: the step after the known may not be.
+def _four_bits(drawn: Words) -> Words:
+    """Up to four bits of a word, each by six bits of ``drawn``."""
+    places = (drawn[:, np.newaxis] >> _SHIFTS) & _LAST_PLACE
+    return np.asarray(np.bitwise_or.reduce(_ONE << places, axis=1))
 
-    A character that is cut there is left out.
+
+def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
+    """What of each text is new for certain: the step after the known may not be.
+
+    A character that is cut there, by its bytes in UTF-8, is left out.
     """
     rests = (
-        text[reach(known) :].decode("utf-8", "ignore").strip()
+        _from_byte(reach(known), text).strip()
         for text, known in zip(texts, known_steps, strict=True)
     )
     return tuple(rest for rest in rests if rest)
+
+
+def _from_byte(begin: int, text: str) -> str:
+    if text.isascii():
+        return text[begin:]
+    return text.encode("utf-8", "surrogatepass")[begin:].decode("utf-8", "ignore")
 
 
 # --- what of a request is surely in the prompt as it stands --------------------------------------
@@ -176,4 +191,7 @@ def judge_cached(told: Report, unseen_tokens: int, *, proved: int) -> CheckResul
 
 
 def _bytes(texts: Sequence[str]) -> int:
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return sum(
+        len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for text in texts
+    )

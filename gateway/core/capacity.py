@@ -15,8 +15,11 @@ The rules, in order of strength:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.types import Role, WorkerFacts
 
@@ -50,8 +53,7 @@ class Round:
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A worker's last word, when it was given, and what has gone wrong since."""
 
     facts: tuple[WorkerFacts, ...] = ()
@@ -67,8 +69,7 @@ class Snapshot:
     workers: Mapping[str, Seen] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True, gc=False):
     """The longest prompt accepted, and whose word it is. ``age``: seconds since it was given."""
 
     tokens: int
@@ -77,15 +78,13 @@ class Known:
     age: float
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True, gc=False):
     """No limit can be stated; ``reason`` is for operators and goes to clients too."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unsafe:
+class Unsafe(Struct, frozen=True, gc=False):
     """The backend must not be used for prompts at all: it would cut them in silence."""
 
     reason: str

@@ -11,14 +11,14 @@ no backend takes over ``factor`` times the mean load, so a prefix that everyone 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+from msgspec import Struct
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True, gc=False):
     """What a backend was sent and has not finished.
 
     ``prefilling``: prompt tokens of requests whose answer has not begun, those in its queue too.
@@ -44,9 +44,13 @@ def least_first(work: Sequence[int], turn: int) -> Iterator[int]:
     Among equals the first is the one whose turn it is, so that idle backends take turns.
     """
     count = len(work)
+    if not count:
+        return
     # Work and turn in one number each: comparing those is several times as fast as tuples.
-    ranks = sorted([left * count + (at - turn) % count for at, left in enumerate(work)])
-    for rank in ranks:
+    ranks = [left * count + (at - turn) % count for at, left in enumerate(work)]
+    yield (min(ranks) + turn) % count
+    ranks.sort()  # hardly anybody asks for a second one
+    for rank in ranks[1:]:
         yield (rank + turn) % count
 
 

@@ -11,11 +11,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import chain
 
+from msgspec import Struct
+
 ENDED_KEPT = 256  # that ended lately; one that ran beside this one may be over before it
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(Struct, eq=False, gc=False):
     """A request at a backend. ``count``: its prompt's exact tokens, once they are known.
 
     ``began`` and ``ended`` are places in the order of all beginnings and ends there.

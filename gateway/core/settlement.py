@@ -7,8 +7,9 @@ a stream that broke after output had gone out is charged as if the client had br
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from gateway.dialects import prompts
 from gateway.limits.base import Used
@@ -28,8 +29,7 @@ from gateway.types import (
 BYTES_PER_TOKEN = 4  # of an answer, where it shows neither usage nor events; tokens are shorter
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a request ended.
 
     ``seen`` is None where no answer began. ``sent``: it went to the engine. ``refused``: an error

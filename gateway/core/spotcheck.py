@@ -8,7 +8,8 @@ reports the right number (research: sglang #30233); latency and text checks are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.types import (
     AtLeast,

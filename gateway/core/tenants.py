@@ -117,8 +117,13 @@ def key_digest(key: str) -> str:
 
 
 def _presented_key(headers: Headers) -> str:
-    bearers = [_bearer(value) for value in _values(headers, "authorization")]
-    api_keys = [value.strip(" \t") for value in _values(headers, "x-api-key")]
+    bearers, api_keys = [], []
+    for name, value in headers:
+        lower = name.lower()
+        if lower == "authorization":
+            bearers.append(_bearer(value))
+        elif lower == "x-api-key":
+            api_keys.append(value.strip(" \t"))
     if not bearers and not api_keys:
         raise _unauthorized("An API key is required: Authorization: Bearer KEY, or x-api-key.")
     if len(bearers) > 1 or len(api_keys) > 1:
@@ -136,10 +141,6 @@ def _bearer(value: str) -> str:
     """The token, or an empty text where the header is anything else than one bearer token."""
     found = _BEARER.fullmatch(value.strip(" \t"))
     return found["key"] if found else ""
-
-
-def _values(headers: Headers, name: str) -> list[str]:
-    return [value for key, value in headers if key.lower() == name]
 
 
 def _unauthorized(message: str) -> Rejection:

@@ -7,10 +7,10 @@ client wrote inside the edited value stays, and so does every other value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.dialects import wire
 from gateway.types import ChatPrompt, ParsedRequest

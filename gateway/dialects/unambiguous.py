@@ -86,7 +86,7 @@ def _names_in(raw: bytes) -> int:
     """
     data = np.frombuffer(raw, np.uint8)
     is_quote = data == ord('"')
-    if np.count_nonzero(is_quote) >= _MANY_QUOTES:
+    if len(raw) >= _MANY_QUOTES and np.count_nonzero(is_quote) >= _MANY_QUOTES:
         plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
         return sum(1 for string in _STRING.finditer(plain) if string.lastindex)
     quotes = np.flatnonzero(is_quote)

@@ -19,6 +19,7 @@ from gateway.dialects.unambiguous import Fault
 from gateway.errors import Kind, Rejection
 
 Edits = Mapping[str, msgspec.Raw | None]
+Pieces = tuple[bytes | memoryview, ...]  # of a body, one after another
 
 INT64_MAX = 2**63 - 1
 
@@ -237,8 +238,13 @@ def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) ->
     object comes back, so applying edits twice is applying them once. ``known`` are the names of
     the members, where they were decoded already: new ones then go in front, unparsed.
     """
+    return b"".join(edited(raw, edits, known))
+
+
+def edited(raw: bytes, edits: Edits, known: KeysView[str] | None = None) -> Pieces:
+    """What ``apply_edits`` gives, in pieces: where members only go in front, nothing is copied."""
     if not edits:
-        return raw
+        return (raw,)
     if known and known.isdisjoint(edits):
         return _with_in_front(raw, edits)
     members = _members.decode(raw)
@@ -250,9 +256,7 @@ def apply_edits(raw: bytes, edits: Edits, known: KeysView[str] | None = None) ->
         elif present is None or bytes(present) != bytes(value):
             members[name] = value
             changed = True
-    if not changed:
-        return raw
-    return _object(members)
+    return (_object(members) if changed else raw,)
 
 
 def _object(members: Mapping[str, msgspec.Raw]) -> bytes:
@@ -262,14 +266,14 @@ def _object(members: Mapping[str, msgspec.Raw]) -> bytes:
     return b"".join((*parts, b"}" if parts else b"{}"))
 
 
-def _with_in_front(raw: bytes, edits: Edits) -> bytes:
-    """Members added behind the opening brace of an object that has others: one copy, no parsing."""
+def _with_in_front(raw: bytes, edits: Edits) -> Pieces:
+    """Members added behind the opening brace of an object that has others, without parsing."""
     added = [
         msgspec.json.encode(name) + b":" + bytes(value) + b","
         for name, value in edits.items()
         if value is not None
     ]
     if not added:
-        return raw
+        return (raw,)
     begin = raw.index(b"{") + 1
-    return b"".join((raw[:begin], *added, memoryview(raw)[begin:]))
+    return b"".join((raw[:begin], *added)), memoryview(raw)[begin:]

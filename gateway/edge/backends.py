@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
 
 from gateway.core.admission import Outcomes
 from gateway.core.capacity import (
@@ -58,6 +60,11 @@ class Wiring:
     probes: Schedule | None = None  # when it is probed, if ever
     tls: ssl.SSLContext | None = None  # for an https URL; None: the system's trust
 
+    @property
+    def plain(self) -> bool:
+        """Whether its standing and health alone say if it may be used."""
+        return self.probes is None and not self.outcomes.allow_unknown_limit
+
 
 @dataclass(frozen=True, slots=True)
 class _WorkedOut:
@@ -66,6 +73,7 @@ class _WorkedOut:
     snapshot: Snapshot
     good_until: float
     by_model: dict[str, Capacity]
+    stated: dict[str, Capacity]
 
 
 class Backend:
@@ -87,6 +95,7 @@ class Backend:
     ) -> None:
         self.wiring = wiring
         self.name = wiring.name
+        self.plain = wiring.plain
         self.discovery = discovery
         self.measurer = measurer
         self.counting = counting or _by_engine  # how it counts, for operators
@@ -104,7 +113,7 @@ class Backend:
         self.load_elsewhere = 0  # at processes that serve together with this one
         self.gate: Callable[[], Report] | None = None  # the gate's findings, for operators
         self.probing: Callable[[], Mapping[str, object]] | None = None  # its probes, likewise
-        self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {})
+        self._worked_out = _WorkedOut(discovery.snapshot, 0.0, {}, {})
         self._processes = incarnations(discovery.snapshot)
         self._digest = (discovery.snapshot, digest(discovery.snapshot))
 
@@ -119,24 +128,30 @@ class Backend:
 
         ``Known.age`` is that of the moment it was worked out.
         """
+        return self._held_back(self._limit(self._work_out().by_model, self.wiring.rules, model))
+
+    def stated(self, model: str) -> int | None:
+        """The longest prompt its workers say they accept, before anything of ours is taken off."""
+        known = self._limit(self._work_out().stated, STATED, model)
+        return known.tokens if isinstance(known, Known) else None
+
+    def _work_out(self) -> _WorkedOut:
+        """What was worked out of the snapshot there is, for as long as it holds."""
         snapshot, now = self.discovery.snapshot, self.clock()
         worked = self._worked_out
         if worked.snapshot is not snapshot or now > worked.good_until:
             self._notice(snapshot)
-            until = good_until(snapshot, self.wiring.rules)
-            worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {})
-        limit = worked.by_model.get(model)
-        if limit is None:
-            if len(worked.by_model) >= MODELS_REMEMBERED:
-                worked.by_model.clear()
-            limit = capacity(snapshot, self.wiring.rules, now, model)
-            worked.by_model[model] = limit
-        return self._held_back(limit)
+            until = min(good_until(snapshot, rules) for rules in (self.wiring.rules, STATED))
+            worked = self._worked_out = _WorkedOut(snapshot, max(now, until), {}, {})
+        return worked
 
-    def stated(self, model: str) -> int | None:
-        """The longest prompt its workers say they accept, before anything of ours is taken off."""
-        known = capacity(self.discovery.snapshot, STATED, self.clock(), model)
-        return known.tokens if isinstance(known, Known) else None
+    def _limit(self, known: dict[str, Capacity], rules: Rules, model: str) -> Capacity:
+        limit = known.get(model)
+        if limit is None:
+            if len(known) >= MODELS_REMEMBERED:
+                known.clear()
+            limit = known[model] = capacity(self.discovery.snapshot, rules, self.clock(), model)
+        return limit
 
     def refused(self, status: int, body: bytes) -> None:
         """The engine failed a prompt that was admitted: if for its length, learn its limit.

@@ -38,7 +38,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int, deadline: float) -
         if request.content.is_eof():  # a small body came with its head: nothing to wait for
             return _within(request.content.read_nowait(-1), max_bytes)
         async with asyncio.timeout(deadline):
-            return await _gathered(request.content, max_bytes)
+            return await _gathered(request.content, max_bytes, chunked=declared is None)
     except TimeoutError as error:
         raise Rejection(
             Kind.SLOW_BODY, f"The request body did not arrive within {deadline:g}s."
@@ -55,15 +55,20 @@ def require_utf_8(content_type: str) -> None:
         raise Rejection(Kind.UNSUPPORTED_ENCODING, "Request bodies must be JSON in UTF-8.")
 
 
-async def _gathered(content: StreamReader, max_bytes: int) -> bytes:
+async def _gathered(content: StreamReader, max_bytes: int, *, chunked: bool) -> bytes:
+    """All parts, joined once.
+
+    ``readany`` joins what has come so far, which is one more copy of a large body; ``readchunk``
+    does not, but would give each of a chunked body's chunks alone, however small they are.
+    """
     parts: list[bytes] = []
     size = 0
-    while part := await content.readany():
+    while part := await content.readany() if chunked else (await content.readchunk())[0]:
         size += len(part)
         if size > max_bytes:
             raise _too_large(max_bytes)
         parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _within(body: bytes, max_bytes: int) -> bytes:

@@ -44,10 +44,27 @@ COUNTED_BY: Mapping[OnDifference, str] = MappingProxyType(
 )
 
 
-class Calibrator:
-    """Keeps one backend's calibration. ``counters`` count without any learnt offset.
+class Counts:
+    """A tokenizer's own counts of the samples, made once for all backends that count with it."""
 
-    ``model`` is asked about where workers tell no model's name.
+    def __init__(self, counters: LocalCounters) -> None:
+        self.counters = counters
+        self._known: dict[tuple[str, str], PromptLength] = {}
+
+    async def of(self, sample: Sample, engine: str) -> PromptLength:
+        """How many tokens it is as that engine renders it, without any learnt offset."""
+        key = engine, sample.name
+        if key not in self._known:
+            counter = self.counters.load(engine)
+            self._known[key] = await asyncio.to_thread(counter.count, sample.prompt)
+        return self._known[key]
+
+
+class Calibrator:
+    """Keeps one backend's calibration against ``counts``.
+
+    ``model`` is asked about where workers tell no model's name. ``turns`` lets in as many backends
+    as may be asked at once.
     """
 
     def __init__(
@@ -56,16 +73,19 @@ class Calibrator:
         url: str,
         prober: Prober,
         discovery: Discovery,
-        counters: LocalCounters,
+        counts: Counts,
         policy: calibration.Policy,
         model: str,
         clock: Callable[[], float],
+        *,
+        turns: asyncio.Semaphore,
     ) -> None:
         self._name = name
         self._url = url
         self._prober = prober
         self._discovery = discovery
-        self._counters = counters
+        self._counts = counts
+        self._turns = turns
         self._policy = policy
         self._model = model
         self._clock = clock
@@ -77,7 +97,8 @@ class Calibrator:
         """Compare whenever it is due, for ever. What is due is looked at after each round."""
         while self._policy.every:
             while self._due:
-                await self.calibrate()
+                async with self._turns:
+                    await self.calibrate()
             await self._discovery.next_round()
 
     async def calibrate(self) -> None:
@@ -146,13 +167,13 @@ class Calibrator:
 
     async def _pairs(self, engine: Engine) -> tuple[list[Pair], bool]:
         """Every sample both can count, and whether the engine fell silent over it."""
-        counter = await asyncio.to_thread(self._counters.load, engine.name)
+        await asyncio.to_thread(self._counts.counters.load, engine.name)
         model = next(iter(models(self._discovery.snapshot)), self._model)
         pairs: list[Pair] = []
         silent = 0
         for sample in samples():
             calls = engine.oracle(sample.prompt, model)
-            ours = await asyncio.to_thread(counter.count, sample.prompt) if calls else None
+            ours = await self._counts.of(sample, engine.name) if calls else None
             if not calls or not isinstance(ours, Counted):
                 continue
             theirs, answered = await self._ask(calls[0])

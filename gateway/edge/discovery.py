@@ -13,7 +13,8 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.core import capacity
 from gateway.edge.one_prober import OneProber, Word
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # The workers it told of go stale meanwhile, so nothing is admitted on their word.
 ROUTER_ROUNDS = 30
 LONGEST_ROUND = 5.0  # seconds beyond two refreshes without a word, after which each asks itself
+PACE = 0.01  # seconds between the first questions to two backends
 LEAST_PAUSE = 0.25  # seconds between rounds, however many requests suggest another one
 
 Saying = tuple[WorkerFacts, ...] | capacity.Silent
@@ -72,20 +74,27 @@ class Discovery:
         self.router: Router | None = None
         self._without_router = 0  # rounds since the router last told
 
-    async def run(self) -> None:
-        """Ask, or hear, for ever. A round never fails: what it missed is in the snapshot."""
+    async def run(self, place: int = 0, of: int = 1) -> None:
+        """Ask, or hear, for ever. A round never fails: what it missed is in the snapshot.
+
+        It is one ``of`` so many backends. Their first rounds begin one shortly after the other, and
+        the later ones are spread over the refresh: hundreds at once would hold up requests.
+        """
         if self._together is not None:
             self._together.join(self)
+        wait = self._refresh * (place + 1) / of
         try:
+            await asyncio.sleep(place * PACE)
             while True:
                 if self.asks:
                     await self.round()
-                pause = min(LEAST_PAUSE, self._refresh)
+                pause = min(LEAST_PAUSE, wait)
                 await asyncio.sleep(pause)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._refresh - pause):
+                    async with asyncio.timeout(wait - pause):
                         await self._wake.wait()
                 self._wake.clear()
+                wait = self._refresh
         finally:
             if self._together is not None:
                 self._together.leave(self)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from gateway.edge.trace import Trace
 from gateway.errors import Rejection
@@ -12,8 +14,7 @@ from gateway.types import AtLeast, Bounded, CheckResult, Counted, Ending, Observ
 ENGINE_REFUSED = "engine_refused"  # the outcome where the engine answered with a 4xx of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(Struct, frozen=True):
     """An answer that was withheld and asked for again elsewhere: whose, and what was found.
 
     ``ttft`` and ``uncached`` are as in ``Exchange``.
@@ -25,8 +26,7 @@ class Withheld:
     uncached: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True, gc=False):
     """What a request asks for, as far as records tell it.
 
     ``model`` is the client's own word, to be escaped and cut wherever it is written.
@@ -40,8 +40,7 @@ class Asked:
     max_output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True, gc=False):
     """One wait of a request, from one time of the loop's clock to another."""
 
     name: str
@@ -64,8 +63,7 @@ class Users:
         self.count -= 1
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct):
     """What is known of a request so far. Never holds prompt text, answers or keys.
 
     Times are seconds of the loop's clock.

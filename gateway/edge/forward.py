@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.core import attestation
 from gateway.core.tenants import Tenant
@@ -21,23 +21,19 @@ from gateway.edge.counting import Threads
 from gateway.edge.exchange import Exchange
 from gateway.edge.fingerprints import Fingerprints
 from gateway.edge.inspection import CheckPolicy, Inspection
-from gateway.edge.probing import join
 from gateway.edge.recollection import Recollection, Recollections
 from gateway.edge.record import Recorder
 from gateway.edge.sentinels import Hearing, SentinelDesk
 from gateway.edge.shadow import Later, Shadow
 from gateway.edge.tasks import Tasks
 from gateway.edge.trace import HEADERS
-from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, request_headers
+from gateway.edge.upstream import NotSent, Upstream, UpstreamAnswer, address, request_headers
 from gateway.edge.watch import Watch
 from gateway.errors import Kind, Rejection
 from gateway.types import Bounded, Counted, ParsedRequest
 
-SENDING = 0.005  # seconds that a request is given to be sent in before others' work begins
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """An admitted request on its way; ``isolated``: the members that must not reach an engine."""
 
     request: web.BaseRequest
@@ -48,7 +44,7 @@ class Call:
     isolated: wire.Edits
     exchange: Exchange
 
-    def body(self, *, with_id: bool) -> bytes:
+    def body(self, *, with_id: bool) -> wire.Pieces:
         """The bytes for the engine: the client's, with point edits. ``with_id``: our request id."""
         backend, parsed = self.backend, self.parsed
         edits = {
@@ -57,7 +53,7 @@ class Call:
             **salted(backend, self.tenant, parsed),
             **(identified(backend, parsed, self.exchange.request_id) if with_id else {}),
         }
-        return wire.apply_edits(parsed.raw, edits, parsed.body.keys())
+        return wire.edited(parsed.raw, edits, parsed.body.keys())
 
 
 # The same call at another backend, if any; told whether this one was sent.
@@ -119,7 +115,7 @@ class Forwarder:
             watch=watch,
         )
         other: Call | None = None
-        later = asyncio.get_running_loop().call_later(SENDING, shadow.begin)
+        later = self._threads.after_sending(call.parsed, shadow.begin)
         try:
             return await self._answer(call, attempt, inspection)
         except Rejection as refusal:
@@ -232,9 +228,6 @@ class Forwarder:
         cancelling there is what corrupts other requests on some prefill/decode engines.
         """
         exchange, backend = call.exchange, call.backend
-        url = join(backend.wiring.url, exchange.path)
-        if exchange.query:
-            url += "?" + exchange.query
         headers = request_headers(call.request.headers, exchange.request_id, backend.wiring.api_key)
         if backend.traits.closes_after_stream and call.parsed.stream:
             headers["Connection"] = "close"  # else the next request goes to a dead connection
@@ -244,7 +237,7 @@ class Forwarder:
             headers.update(exchange.trace.headers())
         exchange.forwarded_at, exchange.upstream = self._clock(), backend.wiring.url
         opening = self._upstream.open(
-            url,
+            address(backend.wiring.url, exchange.path, exchange.query),
             headers,
             call.body(with_id=self._checks.binding is not None),
             attempt,

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.core.tenants import Tenant, TenantDirectory, allowed, identify
 from gateway.dialects import isolation, routes
@@ -202,7 +203,7 @@ def _asked(dialect: Dialect, parsed: ParsedRequest) -> Asked:
 
 def _refuse(exchange: Exchange, method: str, refusal: Rejection) -> web.Response:
     """The one place where a refusal becomes a response."""
-    exchange.refusal = refusal
+    exchange.refusal = refusal.kept()
     dialect = routes.match(method, exchange.path) or routes.DEFAULT
     answer = dialect.error(refusal)
     response = _json(exchange, answer.status, answer.body)

@@ -5,8 +5,10 @@ tells its id, and at its end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from gateway.core import attestation, binding, completeness, latency, sentinel_check, spotcheck
 from gateway.core.neighbours import Run

@@ -16,6 +16,8 @@ from gateway.limits import policy
 from gateway.limits.base import Charge, Decisions, Lease, Limiter, Refused
 from gateway.types import Bounded, Counted, ParsedRequest
 
+SETTLE = "settle quotas"
+
 
 class Leases:
     """What the requests of this process hold of their tenants' quotas."""
@@ -32,9 +34,9 @@ class Leases:
     ) -> AsyncIterator[None]:
         """Reserve before, settle after with what the engine reported, give back what was not used.
 
-        Settling is left to a task: neither the client nor a cancellation may wait for the store or
-        cut it short. Raises ``Rejection`` (RATE_LIMITED, EXCEEDS_ALLOWANCE, STORE_UNAVAILABLE); a
-        refused request charges nothing.
+        Settling that waits is left to a task: neither the client nor a cancellation may wait for
+        the store or cut it short. Raises ``Rejection`` (RATE_LIMITED, EXCEEDS_ALLOWANCE,
+        STORE_UNAVAILABLE); a refused request charges nothing.
         """
         asked = await _asked(tenant, parsed, exchange, measurer)
         taken = await self._limiter.reserve(asked)
@@ -56,9 +58,13 @@ class Leases:
             raise
         finally:
             exchange.users.begin()
-            task = self._tasks.spawn(self._settle(request), "settle quotas")
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            settling = self._settle(request)
+            if request.settles_at_once:
+                self._tasks.run(settling, SETTLE)
+            else:
+                task = self._tasks.spawn(settling, SETTLE)
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
 
     def in_flight(self, tenant: str) -> int:
         """Requests of a tenant that this process serves now."""
@@ -113,13 +119,19 @@ class _Request:
         self.exchange = exchange
         self._measurer = measurer
 
+    @property
+    def settles_at_once(self) -> bool:
+        """Whether ``settle`` waits for nothing."""
+        return self._lease.at_once and self.exchange.reading_on is None and not self._counts
+
     async def settle(self) -> None:
         """Once the engine is done with it too. A cancelled wait settles with what is known."""
         reading_on = self.exchange.reading_on
         try:
             if reading_on is not None:
                 await asyncio.wait([reading_on])
-            await self._count()
+            if self._counts:
+                await _count_exactly(self.exchange, self._parsed, self.tenant, self._measurer)
         finally:
             await self._tell()
 
@@ -129,13 +141,12 @@ class _Request:
         )
         await (self._lease.release() if used is None else self._lease.settle(used))
 
-    async def _count(self) -> None:
-        """Where the engine told no usage, a bound would charge too much."""
-        exchange = self.exchange
-        seen = exchange.observation
+    @property
+    def _counts(self) -> bool:
+        """Whether it has to be counted: the engine told no usage, and a bound charges too much."""
+        seen = self.exchange.observation
         untold = seen is None or seen.usage is None or seen.usage.prompt_tokens is None
-        if untold and not self.refused and isinstance(exchange.length, Bounded):
-            await _count_exactly(exchange, self._parsed, self.tenant, self._measurer)
+        return untold and not self.refused and isinstance(self.exchange.length, Bounded)
 
     def _ended(self) -> settlement.Ended:
         exchange = self.exchange

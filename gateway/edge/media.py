@@ -7,7 +7,7 @@ nothing about the whole, so such a prompt has the operator's answer for what can
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.core.media import Rules, bound
 from gateway.edge.counting import Measurer, Threads

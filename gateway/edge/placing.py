@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.core.admission import ENGINE, decide, effective_limit, require_short, settles
 from gateway.core.capacity import Known
@@ -32,8 +34,7 @@ _NOT_COUNTED = frozenset({Kind.NOT_COUNTABLE, Kind.COUNT_UNAVAILABLE})
 COUNTS_TRIED = 3  # backends that give no count, after which the next is not asked
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """A request as admission takes it: ``marked`` with our marker, ``parsed`` without."""
 
     tenant: Tenant
@@ -41,8 +42,7 @@ class Submitted:
     parsed: ParsedRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     """One backend's refusal and what was known of the prompt's length there."""
 
     backend: Backend
@@ -77,7 +77,7 @@ async def place(
             if why.kind not in _OTHERS_MAY_ADMIT:
                 raise
             told = exchange.length, exchange.limit, exchange.doubt
-            refused.append(_Refused(backend, why, *told))
+            refused.append(_Refused(backend, why.kept(), *told))
     foremost = max(refused, key=_weight)
     exchange.backend, exchange.engine = foremost.backend.name, foremost.backend.engine
     exchange.doubt = foremost.doubt
@@ -175,7 +175,7 @@ async def readmit(
         try:
             await admit(backend, tenant, parsed, trial)
         except Rejection as why:
-            refused.append(_Refused(backend, why, trial.length, trial.limit, trial.doubt))
+            refused.append(_Refused(backend, why.kept(), trial.length, trial.limit, trial.doubt))
             continue
         return backend, trial
     return None

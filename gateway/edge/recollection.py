@@ -118,20 +118,21 @@ class Recollection:
         finally:
             self._all.running[self._tenant] -= 1
 
-    def _look_up(self) -> tuple[Texts | None, bytes, int]:
+    def _look_up(self) -> tuple[Texts | None, list[bytes], int]:
         """What of the texts is new, known from now on; the whole prompt's digests and its size."""
         seed = self._all.seed(self._tenant)
         unseen = None
         if self._texts is not None:
-            texts = [text.encode("utf-8", "surrogatepass") for text in self._texts]
-            chains = [prefixes.chain(text, seed) for text in texts]
-            unseen = attestation.unseen(texts, self._all.memory.take(chains))
+            chains = [
+                prefixes.chain(text.encode("utf-8", "surrogatepass"), seed) for text in self._texts
+            ]
+            unseen = attestation.unseen(self._texts, self._all.memory.take(chains))
         if self._past is None:
-            return unseen, b"", 0
+            return unseen, [], 0
         whole = prompt_bytes(self._request.body)
         return unseen, prefixes.chain(whole, seed), len(whole)
 
-    def _concluded(self, unseen: Texts | None, whole: bytes, size: int) -> Known:
+    def _concluded(self, unseen: Texts | None, whole: list[bytes], size: int) -> Known:
         if self._blurred or self._tenant in self._all.raw:
             unseen = None
         if self._past is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
 from multidict import CIMultiDictProxy
 
-from gateway.edge.exchange import Exchange, Withheld
+from gateway.edge.exchange import Exchange
 from gateway.edge.gen_ai import length_class
 from gateway.edge.incidents import Incidents
 from gateway.edge.live import Live
@@ -17,7 +17,7 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.shown import shown
 from gateway.edge.trace import Trace
 from gateway.errors import Kind
-from gateway.types import AtLeast, Bounded, Counted, Ending, PromptLength, Unverifiable
+from gateway.types import AtLeast, Bounded, CheckResult, Counted, Ending, PromptLength, Unverifiable
 
 BY_QUOTA = frozenset({Kind.RATE_LIMITED, Kind.EXCEEDS_ALLOWANCE})
 
@@ -93,18 +93,18 @@ class Recorder:
         self._usage(exchange)
         if exchange.withheld is not None:
             metrics.retries.labels(exchange.withheld.backend).inc()
-            self._checks(exchange.withheld)
-        self._checks(Withheld(exchange.backend, tuple(exchange.checks)))
+            self._checks(exchange.withheld.backend, exchange.withheld.checks)
+        self._checks(exchange.backend, exchange.checks)
         if self._access is not None:
             self._access.write(msgspec.json.encode(access_record(exchange, exchange.ended)))
         if self.tracing is not None:
             self.tracing.write(exchange)
 
-    def _checks(self, answer: Withheld) -> None:
-        for check in answer.checks:
+    def _checks(self, backend: str, checks: Iterable[CheckResult]) -> None:
+        for check in checks:
             self._metrics.checks.labels(check.check, check.verdict).inc()
             if check.suspect:
-                self._metrics.suspects.labels(check.check, answer.backend).inc()
+                self._metrics.suspects.labels(check.check, backend).inc()
 
     def _cost_of_refusal(self, exchange: Exchange) -> None:
         refusal = exchange.refusal

@@ -196,7 +196,7 @@ async def _break_off(
 ) -> web.StreamResponse:
     """Say why, then close without the terminating chunk. What was held stays here."""
     if why.kind is Kind.WITHHELD:  # else how it ended is the engine's doing, and told as that
-        passage.exchange.refusal = why
+        passage.exchange.refusal = why.kept()
     with contextlib.suppress(ConnectionError):
         await response.write(passage.dialect.stream_error(why))
     if passage.request.transport is not None:

@@ -89,11 +89,21 @@ class Routing:
         and EJECTED or QUARANTINED where none may be used.
         """
         serving = self.serving(parsed.model)
-        plain = [backend for backend in serving if _is_plain(backend) and backend.name != but]
+        # Whether nothing is known against it is seen at a glance, without a call: there may be
+        # hundreds.
+        plain = [
+            backend
+            for backend in serving
+            if backend.plain
+            and (past := backend.past).health.until is None
+            and past.case is NOTHING
+            and backend.name != but
+        ]
         tiers = [plain, [], []]
         if len(plain) < len(serving):
+            placed = set(plain)
             for backend in serving:
-                if backend.name != but and not _is_plain(backend):
+                if backend.name != but and backend not in placed:
                     place = _place(backend, parsed.model)
                     if place is not None:
                         tiers[place].append(backend)
@@ -144,17 +154,6 @@ def out_for_failures(retry_after: int) -> Rejection:
         "The backends that could serve this request are out of service after repeated failures;"
         f" they are tried again in {retry_after} s.",
         retry_after=retry_after,
-    )
-
-
-def _is_plain(backend: Backend) -> bool:
-    """Whether nothing is known against it, as seen at a glance: there may be hundreds."""
-    past = backend.past
-    return (
-        past.health.until is None
-        and past.case is NOTHING
-        and backend.wiring.probes is None
-        and not backend.wiring.outcomes.allow_unknown_limit
     )
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from gateway.edge.recollection import Recollection
 from gateway.types import PromptLength
@@ -46,8 +47,7 @@ class Beginning(Protocol):
         """Start it, unless it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shadow:
+class Shadow(Struct, frozen=True):
     """What is still to be known of a prompt.
 
     ``count`` is exact, where a bound admitted the prompt; ``past``, where TTFT or cached tokens

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol
 
@@ -19,7 +20,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.core.outlier import Failure
+from gateway.dialects.wire import Pieces
 from gateway.edge.deadline import Deadline
+from gateway.edge.probing import join
 from gateway.errors import Kind, Rejection
 
 # Headers of a client's request that an engine may see. All else stays here: keys, cookies,
@@ -116,7 +119,8 @@ class UpstreamAnswer:
         self.status = response.status
         self.content_type = response.headers.get("Content-Type", "")
         self.content_encoding = response.headers.get("Content-Encoding", "")
-        self._deadline = Deadline(self._missed)
+        content = response.content  # not ``self``: nothing of an answer is to hold itself
+        self._deadline = Deadline(lambda: content.set_exception(TimeoutError()))
         self._begun = False  # its first piece is here, or its end
         self._detached = False
 
@@ -180,9 +184,6 @@ class UpstreamAnswer:
         if not piece:
             self._teller.completed()
 
-    def _missed(self) -> None:
-        self._response.content.set_exception(TimeoutError())
-
     async def __aenter__(self) -> UpstreamAnswer:
         return self
 
@@ -216,9 +217,9 @@ class Upstream:
 
     async def open(
         self,
-        url: str,
+        url: URL,
         headers: CIMultiDict[str],
-        body: bytes,
+        body: Pieces,
         teller: Teller,
         tls: ssl.SSLContext | None = None,
     ) -> UpstreamAnswer:
@@ -229,21 +230,25 @@ class Upstream:
         deadline, UPSTREAM_BROKE for anything else.
         """
         loop = asyncio.get_running_loop()
-        data: bytes | AsyncIterator[memoryview] = body
-        if len(body) > AT_ONCE:
-            headers["Content-Length"] = str(len(body))
+        data: bytes | AsyncIterator[memoryview]
+        size = sum(map(len, body))
+        if size > AT_ONCE:
+            headers["Content-Length"] = str(size)
             data = _slices(body)
+        else:
+            data = b"".join(body)
         sent_at = loop.time()
         try:
             async with asyncio.timeout(self._deadlines.first(teller.tokens)):
                 response = await self._session.post(
-                    URL(url, encoded=True),
+                    url,
                     data=data,
                     headers=headers,
                     allow_redirects=False,
                     ssl=tls or True,
                 )
         except aiohttp.ConnectionTimeoutError as error:
+            error.__traceback__ = None  # aiohttp's hold themselves, and would hold the body here
             teller.failed(Failure.CONNECT)
             raise NotSent(
                 Kind.UPSTREAM_TIMEOUT,
@@ -253,6 +258,7 @@ class Upstream:
             teller.failed(Failure.TIMEOUT)
             raise _no_first_byte(self._deadlines, teller) from error
         except aiohttp.ClientConnectorError as error:
+            error.__traceback__ = None  # likewise
             teller.failed(Failure.CONNECT)
             raise NotSent(
                 Kind.UPSTREAM_UNAVAILABLE, "The engine cannot be reached.", retry_after=1
@@ -269,6 +275,16 @@ class Upstream:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+
+
+@lru_cache(maxsize=1024)
+def address(base: str, path: str, query: str) -> URL:
+    """Where a request goes: ``path``, and ``query`` as it came, below the backend's base URL.
+
+    Remembered, for taking a URL apart takes longer than all else that is done with it.
+    """
+    url = join(base, path)
+    return URL(f"{url}?{query}" if query else url, encoded=True)
 
 
 def request_headers(
@@ -303,7 +319,8 @@ def _nominated(headers: CIMultiDictProxy[str]) -> frozenset[str]:
     return frozenset(name.strip() for name in named)
 
 
-async def _slices(data: bytes) -> AsyncIterator[memoryview]:
-    view = memoryview(data)
-    for start in range(0, len(view), SLICE):
-        yield view[start : start + SLICE]
+async def _slices(body: Pieces) -> AsyncIterator[memoryview]:
+    for piece in body:
+        view = memoryview(piece)
+        for start in range(0, len(view), SLICE):
+            yield view[start : start + SLICE]

@@ -7,10 +7,11 @@ request or none, and it alone reads a clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.limits.gcra import Decision, Quota
 
@@ -32,15 +33,13 @@ class Unit(StrEnum):
 TOKEN_UNITS = frozenset({Unit.TOKENS, Unit.INPUT, Unit.OUTPUT})
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(Struct, frozen=True, gc=False):
     """At most ``limit`` at the same time."""
 
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class LimitKey:
+class LimitKey(Struct, frozen=True, gc=False):
     """Whose quota, and which. Fields of their own, so that no separator makes names collide."""
 
     tenant: str
@@ -48,25 +47,26 @@ class LimitKey:
     model: str | None = None  # the policy's pattern of a quota for some models, never client data
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """What a request asks of one quota. ``shadow`` counts it but never refuses.
 
     It hashes by its key alone: those of one request differ there, and it is hashed a lot.
     """
 
     key: LimitKey
-    unit: Unit = field(hash=False)
-    quota: Quota | Concurrency = field(hash=False)
-    cost: int = field(hash=False)
-    shadow: bool = field(default=False, hash=False)
+    unit: Unit
+    quota: Quota | Concurrency
+    cost: int
+    shadow: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 Decisions = Mapping[Charge, Decision]
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(Struct, frozen=True, gc=False):
     """Tokens a request used, as they count: cached ones weighted by the policy already.
 
     Raises ``ValueError`` where one is negative.
@@ -95,8 +95,7 @@ class Used:
         return self.of(charge.unit) if charge.unit in TOKEN_UNITS else charge.cost
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Nothing was taken. ``which`` is the charge to wait longest for, ``decision`` its outcome."""
 
     which: Charge
@@ -109,11 +108,12 @@ class Lease(Protocol):
 
     ``decisions`` are the quotas as they stood after taking; ``shadow_refusal`` is the charge a
     shadow quota would have refused: then nothing was taken from any shadow quota, just as if it
-    had been refused.
+    had been refused. ``at_once``: neither of the two ever waits.
     """
 
     decisions: Decisions
     shadow_refusal: Charge | None
+    at_once: bool
 
     async def settle(self, used: Used) -> None:
         """The request is over and used this much."""
@@ -127,6 +127,7 @@ class Unlimited:
 
     decisions: Decisions = MappingProxyType({})
     shadow_refusal: Charge | None = None
+    at_once = True
 
     async def settle(self, used: Used) -> None:
         """Nothing was taken."""

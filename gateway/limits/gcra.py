@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
+from msgspec import Struct
+
 Tat = int  # picoseconds of the caller's clock
 
 _PER_SECOND = 10**12
@@ -51,8 +53,7 @@ class Quota:
         return self.burst * self.interval
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, gc=False):
     """The outcome for one bucket, and what may be told of it.
 
     ``remaining`` units are left at once; after ``reset_after`` seconds the bucket is full.

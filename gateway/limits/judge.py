@@ -7,7 +7,8 @@ ahead, or the slots taken. Everything told to a client follows from levels, here
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.limits import gcra
 from gateway.limits.base import Charge, Concurrency, Decisions, Refused, Used
@@ -18,8 +19,7 @@ Level = int
 _SLOT_RETRY_SECONDS = 1.0  # when a slot comes free is not known; the shortest wait a header can say
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What a store has to take, and what a lease tells of it."""
 
     charges: tuple[Charge, ...]
@@ -69,8 +69,7 @@ def difference(charge: Charge, used: Used | None) -> int:
     return (0 if used is None else used.charged_to(charge)) - charge.cost
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     charge: Charge
     level: Level
     decision: Decision

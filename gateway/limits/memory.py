@@ -90,6 +90,8 @@ class MemoryLimiter:
 class MemoryLease:
     """What one request took of a ``MemoryLimiter``."""
 
+    at_once = True
+
     def __init__(self, limiter: MemoryLimiter, taken: Taken) -> None:
         self.decisions = taken.decisions
         self.shadow_refusal = taken.shadow_refusal

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from gateway.errors import Kind, Rejection
 from gateway.limits.base import (
@@ -49,8 +50,7 @@ _IN_HEADERS: Mapping[Unit, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What a request is taken to need before it has run.
 
     ``sure`` is what it needs for certain: tokens counted, or a maximum the client asked for.
@@ -65,8 +65,7 @@ class Demand:
 _NOTHING = Demand(Used(0, 0), Used(0, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Metered:
+class Metered(Struct, frozen=True):
     """One quota of a tenant: of all models, or of those that ``key.model`` covers."""
 
     key: LimitKey

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gateway.types import ChatPrompt, OpaquePrompt, TemplateCall
@@ -37,6 +38,21 @@ MEDIA_PARTS: Mapping[str, str] = {
     "input_file": "file",
     "prompt_embeds": "embeds",
 }
+# What no template shows, and why it matters.
+HIDDEN_INPUT: Mapping[str, str] = MappingProxyType(
+    {
+        "previous_response_id": "server_history",
+        "conversation": "server_history",
+        "previous_input_messages": "server_history",
+        "session_params": "server_history",
+        "prompt": "stored_prompt",
+        "chat_template": "request_template",
+        "truncate_prompt_tokens": "truncation",
+        "input_ids": "input_ids",
+        "input_embeds": "embeds",
+        "prompt_embeds": "embeds",
+    }
+)
 # Arguments of the template call itself. A request that sets one through chat_template_kwargs
 # changes more than a template variable, each engine in its own way.
 RESERVED_KWARGS = frozenset(
@@ -138,20 +154,10 @@ def refuse_hidden_input(body: Json) -> None:
     Raises:
         Unrenderable: with the reason.
     """
-    for field, reason in (
-        ("previous_response_id", "server_history"),
-        ("conversation", "server_history"),
-        ("previous_input_messages", "server_history"),
-        ("session_params", "server_history"),
-        ("prompt", "stored_prompt"),
-        ("chat_template", "request_template"),
-        ("truncate_prompt_tokens", "truncation"),
-        ("input_ids", "input_ids"),
-        ("input_embeds", "embeds"),
-        ("prompt_embeds", "embeds"),
-    ):
-        if body.get(field) is not None:
-            raise Unrenderable(reason)
+    if not body.keys().isdisjoint(HIDDEN_INPUT):
+        for field, reason in HIDDEN_INPUT.items():
+            if body.get(field) is not None:
+                raise Unrenderable(reason)
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, Mapping) and transfer.get("prompt_token_ids") is not None:
         raise Unrenderable("input_ids")

@@ -10,8 +10,10 @@ they matter for certain the prompt is opaque, else the check of usage finds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway.rendering.common import (
     Json,
@@ -45,8 +47,7 @@ JSON_TYPES = frozenset({"string", "number", "integer", "object", "array", "boole
 SWITCHED_ON = frozenset({"1", "true", "yes", "y", "on"})
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """A request as SGLang's chat handler sees it, whatever its dialect was."""
 
     messages: list[Message]
@@ -103,6 +104,7 @@ READERS: Readers[Chat] = {
 }
 
 
+@lru_cache(maxsize=256)
 def content_format(template: TemplateTraits) -> str:
     """Whether SGLang hands this template content as parts ("openai") or as one "string"."""
     if any(word in template.source for word in MEDIA_WORDS):

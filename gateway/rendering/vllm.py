@@ -10,8 +10,9 @@ forced by flag) are not known here: the check of usage finds those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway.rendering.common import (
     TEXT_PARTS,
@@ -67,8 +68,7 @@ TEXT_FIELDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """A request as vLLM's chat completion handler sees it, whatever its dialect was."""
 
     messages: list[Message]

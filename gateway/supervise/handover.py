@@ -51,20 +51,20 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """What a worker leaves behind at an orderly end: its scrape and its incidents."""
+    """What a worker leaves behind at an orderly end: its series (``merge.packed``), incidents."""
 
-    metrics: str
+    metrics: bytes
     incidents: list[msgspec.Raw]
 
 
-def written(text: str, source: SecretSource) -> Written:
-    """The text with every secret it refers to, each looked up once.
+def written(text: str, source: SecretSource) -> tuple[Settings, Written]:
+    """The settings, and the text with every secret it refers to, each looked up once.
 
     Raises ``SettingsError`` where it is no valid configuration.
     """
     noting = _Noting(source)
-    parse(text, noting)
-    return Written(text, noting.variables, noting.files)
+    settings = parse(text, noting)
+    return settings, Written(text, noting.variables, noting.files)
 
 
 class _Noting:

@@ -76,15 +76,15 @@ async def _listen(workers: Sequence[Worker]) -> set[Worker]:
     return {worker for worker, answers in zip(asked, answered, strict=True) if answers}
 
 
-def _summed(ended: list[Metric], said: Sequence[tuple[str, bool]], restarts: int) -> bytes:
-    """``said`` is each worker's scrape, and whether it is of now or remembered."""
+def _summed(ended: list[Metric], said: Sequence[tuple[bytes, bool]], restarts: int) -> bytes:
+    """``said`` is each worker's series, and whether it is of now or remembered."""
     own = CounterMetricFamily(
         "poolgate_worker_restarts",
         "Worker processes started again after they ended",
         value=restarts,
     )
     sources: list[list[Metric]] = [ended, [own]]
-    for text, now in said:
-        families = merge.read(text)
+    for series, now in said:
+        families = merge.read(series)
         sources.append(families if now else merge.outlasting(families))
     return merge.exposition(merge.merged(sources))

@@ -11,9 +11,9 @@ from operator import add
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -55,12 +55,35 @@ GAUGES: Mapping[str, Combine] = MappingProxyType(
 _EJECTION = (outlier.State.IN_SERVICE, outlier.State.HALF_OPEN, outlier.State.EJECTED)
 _SUMMED = frozenset({"counter", "histogram", "summary"})
 _ADDED = ("in_flight", "tasks", "incidents")  # of a status
-_CREATED = "_created"  # a counter's or a histogram's companion: when the series began
+_CREATED = "_created"  # a sample beside a counter's or a histogram's: when the series began
 
 
-def read(text: str) -> list[Metric]:
-    """The families of one scrape in Prometheus' text format."""
-    return list(text_string_to_metric_families(text))
+class _Family(msgspec.Struct, array_like=True):
+    """A family on its way between processes; a sample is its name, labels and value."""
+
+    name: str
+    documentation: str
+    type: str
+    samples: list[tuple[str, dict[str, str], float]]
+
+
+def packed(families: Iterable[Metric]) -> bytes:
+    """One process's families for ``read``: Prometheus' text takes twenty times as long to parse."""
+    return msgspec.msgpack.encode(
+        [
+            _Family(one.name, one.documentation, one.type, [each[:3] for each in one.samples])
+            for one in families
+        ]
+    )
+
+
+def read(series: bytes) -> list[Metric]:
+    """The families that were packed; of nothing, none."""
+    families = []
+    for one in msgspec.msgpack.decode(series, type=list[_Family]) if series else ():
+        family = Metric(one.name, one.documentation, one.type)
+        families.append(_with(family, (Sample(*each) for each in one.samples)))
+    return families
 
 
 def merged(sources: Iterable[Iterable[Metric]]) -> list[Metric]:
@@ -69,18 +92,18 @@ def merged(sources: Iterable[Iterable[Metric]]) -> list[Metric]:
     samples: dict[str, dict[tuple[Any, ...], Sample]] = {}
     for family in (family for source in sources for family in source):
         families.setdefault(family.name, family)
-        combine, known = _rule(family), samples.setdefault(family.name, {})
+        known = samples.setdefault(family.name, {})
         for sample in family.samples:
             key = (sample.name, *sorted(sample.labels.items()))
             same = known.get(key)
-            value = combine(same.value, sample.value) if same else sample.value
+            value = _rule(family, sample)(same.value, sample.value) if same else sample.value
             known[key] = sample._replace(value=value)
     return [_with(family, samples[name].values()) for name, family in families.items()]
 
 
 def outlasting(families: Iterable[Metric]) -> list[Metric]:
     """What still counts once its process has ended: all but gauges."""
-    return [family for family in families if family.type in _SUMMED or _is_created(family)]
+    return [family for family in families if family.type in _SUMMED]
 
 
 def exposition(families: Sequence[Metric]) -> bytes:
@@ -168,16 +191,10 @@ def newest_first(incidents: Iterable[Mapping[str, Any]], most: int) -> list[Mapp
     return sorted(each.values(), key=lambda one: str(one["time"]), reverse=True)[:most]
 
 
-def _rule(family: Metric) -> Combine:
-    if family.type in _SUMMED:
-        return add
-    if _is_created(family):
-        return min
-    return GAUGES.get(family.name, max)
-
-
-def _is_created(family: Metric) -> bool:
-    return family.type == "gauge" and family.name.endswith(_CREATED)
+def _rule(family: Metric, sample: Sample) -> Combine:
+    if family.type not in _SUMMED:
+        return GAUGES.get(family.name, max)
+    return min if sample.name.endswith(_CREATED) else add
 
 
 def _with(family: Metric, samples: Iterable[Sample]) -> Metric:

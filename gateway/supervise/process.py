@@ -24,7 +24,8 @@ from gateway.supervise.handover import Handover, LastWords, Written
 
 ANSWER = 2.0  # seconds for a worker to answer a question of operators
 RELOAD = 120.0  # seconds for a worker to take a new configuration, tokenizers included
-CONFIG = "/config"  # where a worker takes one, by PUT, which no operator's request is
+# Where a worker takes a configuration and tells its series, by PUT: no operator's request is one.
+CONFIG, SERIES = "/config", "/series"
 END_AT_ONCE = signal.SIGUSR1
 
 
@@ -65,7 +66,7 @@ class Worker:
         self.index = index
         self.handed = handed
         self.up = False
-        self.said = LastWords("", [])
+        self.said = LastWords(b"", [])
         self._process = process
         self._reader, self._writer = lifeline
         self._admin = admin
@@ -123,12 +124,12 @@ class Worker:
         """
         async with self._one_at_a_time:
             try:
-                metrics = await self.ask("GET", "/metrics")
+                series = await self.ask("PUT", SERIES)
                 incidents = await self.ask("GET", "/incidents")
             except Silent:
                 return False
             self.said = LastWords(
-                metrics.body.decode(), msgspec.json.decode(incidents.body, type=list[msgspec.Raw])
+                series.body, msgspec.json.decode(incidents.body, type=list[msgspec.Raw])
             )
             return True
 

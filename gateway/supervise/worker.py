@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import select
@@ -28,9 +29,10 @@ from gateway.edge.access_log import AccessLog
 from gateway.edge.logs import log_to_stderr
 from gateway.edge.tasks import unless
 from gateway.settings import Problem, SettingsError
+from gateway.supervise import merge
 from gateway.supervise.handover import Handover, LastWords, Written
 from gateway.supervise.peers import PEERS
-from gateway.supervise.process import CONFIG, END_AT_ONCE
+from gateway.supervise.process import CONFIG, END_AT_ONCE, SERIES
 
 log = logging.getLogger(__name__)
 EXIT_BAD_CONFIG = 2
@@ -65,6 +67,14 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+    _give_back()
+
+
+def _give_back() -> None:
+    """Hand freed memory to the system: of loading a tokenizer, malloc would keep 140 MB."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
+    if trim is not None:
+        trim(0)
 
 
 async def _work(
@@ -95,6 +105,7 @@ async def _work(
         routes=[
             web.put(CONFIG, lambda request: _take(app, index, request)),
             web.put(PEERS, lambda request: _hear(app, request)),
+            web.put(SERIES, lambda _: _tell(app)),
         ],
     )
     try:
@@ -110,7 +121,7 @@ async def _work(
         if alone.is_set():
             shutil.rmtree(folder, ignore_errors=True)  # as the supervisor would have
     return LastWords(
-        app.metrics.render().decode(),
+        merge.packed(app.metrics.registry.collect()),
         [msgspec.Raw(msgspec.json.encode(incident)) for incident in app.recorder.incidents],
     )
 
@@ -121,7 +132,8 @@ async def _take(app: App, index: int, request: web.Request) -> web.Response:
     written = msgspec.json.decode(await request.content.read(), type=Written)
     problems: Sequence[Problem] = ()
     try:
-        await app.reload(written.settings())
+        # On a thread: with many tenants it takes seconds, and requests go on.
+        await app.reload(await asyncio.to_thread(written.settings))
     except SettingsError as error:
         problems = error.problems
     else:
@@ -136,6 +148,12 @@ async def _hear(app: App, request: web.Request) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(peers.tell(backends)), content_type="application/json"
     )
+
+
+async def _tell(app: App) -> web.Response:
+    """What the admin plane has as text, in the form that the supervisor sums."""
+    body = await app.scrape(lambda: merge.packed(app.metrics.registry.collect()))
+    return web.Response(body=body)
 
 
 def _supervisor_gone(lifeline: socket.socket, drain: asyncio.Event, alone: asyncio.Event) -> None:

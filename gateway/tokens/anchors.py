@@ -14,10 +14,31 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.tokens.chunks import WINDOW, chunks
+from gateway.tokens.chunks import chunks
 
 SMALLEST_PIECE = 256  # characters; shorter ones are not worth a library call each
 LONGEST_ANCHOR = 64  # characters; longer added tokens are left alone
+LOOK = 2048  # characters the pattern looks through before ``find`` is asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """What to look for. ``first`` is the character that all begin with; empty: there is none."""
+
+    pattern: re.Pattern[str]
+    first: str
+
+    def next(self, text: str, position: int) -> int | None:
+        """Where the first one at ``position`` or after it begins.
+
+        ``find`` reads a text of few such characters ten times as fast as the pattern does.
+        """
+        while (position := text.find(self.first, position)) >= 0:
+            found = self.pattern.search(text, position, position + LOOK + LONGEST_ANCHOR)
+            if found is not None:
+                return found.start()
+            position += LOOK
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,7 @@ class Cutter:
     at ``gateway.tokens.chunks``'s safe places at least ``chunk_chars``.
     """
 
-    anchors: re.Pattern[str] | None = None
+    anchors: Anchors | None = None
     chunk_chars: int | None = None
     smallest: int = SMALLEST_PIECE
 
@@ -37,31 +58,22 @@ class Cutter:
 
         Appending to the text changes its last piece only.
         """
-        for part in self._between_anchors(text):
+        for start, end in self._between_anchors(text):
             if self.chunk_chars is None:
-                yield part
+                yield text[start:end]
             else:
-                yield from chunks(part, self.chunk_chars)
+                yield from chunks(text, self.chunk_chars, start, end)
 
-    def _between_anchors(self, text: str) -> Iterator[str]:
+    def _between_anchors(self, text: str) -> Iterator[tuple[int, int]]:
         start = 0
-        while (cut := _next_anchor(self.anchors, text, start + self.smallest)) is not None:
-            yield text[start:cut]
-            start = cut
-        yield text[start:]
+        if self.anchors is not None:
+            while (cut := self.anchors.next(text, start + self.smallest)) is not None:
+                yield start, cut
+                start = cut
+        yield start, len(text)
 
 
 UNCUT = Cutter()
-
-
-def _next_anchor(anchors: re.Pattern[str] | None, text: str, position: int) -> int | None:
-    if anchors is None:
-        return None
-    for low in range(position, len(text), WINDOW):
-        found = anchors.search(text, low, low + WINDOW + LONGEST_ANCHOR)
-        if found is not None:
-            return found.start()
-    return None
 
 
 def usable_tokens(added_tokens: Sequence[Mapping[str, Any]], *, normalises: bool) -> list[str]:
@@ -108,9 +120,12 @@ def _inner(token: str) -> Iterator[str]:
                 yield token[start:end]
 
 
-def anchor_pattern(tokens: Collection[str]) -> re.Pattern[str] | None:
+def search_for(tokens: Collection[str]) -> Anchors | None:
     """One pattern for all of them, as a tree: an alternation of a thousand would be slow."""
-    return re.compile(_tree(sorted(tokens))) if tokens else None
+    if not tokens:
+        return None
+    firsts = {token[0] for token in tokens}
+    return Anchors(re.compile(_tree(sorted(tokens))), firsts.pop() if len(firsts) == 1 else "")
 
 
 def _tree(words: Collection[str]) -> str:

@@ -28,26 +28,29 @@ _LOOKAHEAD = 2  # characters a pattern may need beyond the window
 _CUTTABLE = re.compile(r"\n[^\s/]|[A-Za-z0-9] (?:[A-Za-z]|$)")
 
 
-def chunks(text: str, size: int = CHUNK_CHARS) -> Iterator[str]:
-    """The text in parts of at least ``size`` characters, cut at safe places only.
+def chunks(
+    text: str, size: int = CHUNK_CHARS, start: int = 0, end: int | None = None
+) -> Iterator[str]:
+    """The text (from ``start`` to ``end``) in parts of at least ``size``, cut at safe places only.
 
-    The parts of a longer text that begins with this one are the same, but for the last.
-    A part runs on where there is no safe place: base64 and unspaced scripts come whole.
+    Sizes are in characters. The parts of a longer text that begins with this one are the same, but
+    for the last. A part runs on where there is no safe place: base64 and unspaced scripts come
+    whole.
     """
-    start = 0
-    while len(text) - start > size:
-        cut = _next_cut(text, start + size)
+    stop = len(text) if end is None else end
+    while stop - start > size:
+        cut = _next_cut(text, start + size, stop)
         if cut is None:
             break
         yield text[start:cut]
         start = cut
-    yield text[start:]
+    yield text[start:stop]
 
 
-def _next_cut(text: str, position: int) -> int | None:
+def _next_cut(text: str, position: int, stop: int) -> int | None:
     """The first safe place whose first character is at ``position`` or after it."""
-    for low in range(position, len(text), WINDOW):
-        place = _PLACE.search(text, low, low + WINDOW + _LOOKAHEAD)
+    for low in range(position, stop, WINDOW):
+        place = _PLACE.search(text, low, min(low + WINDOW + _LOOKAHEAD, stop))
         if place is not None:
             return place.end() if place[0] == "\n" else place.start()
         time.sleep(REST)

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from gateway.errors import Kind, Rejection
 from gateway.rendering.registry import EngineRendering
 from gateway.tokens.encoder import FREELY, Encoder, Means, Tally, UncountableText
+from gateway.tokens.recall import NeedsPatience
 from gateway.tokens.template import ChatTemplate, TemplateRefused
 from gateway.types import (
     AtLeast,
@@ -24,8 +27,7 @@ from gateway.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PromptText:
+class PromptText(Struct, frozen=True, gc=False):
     """One prompt as text. ``suffix`` is tokenised apart and follows without special tokens."""
 
     text: str
@@ -56,7 +58,10 @@ class PromptCounter:
     def glance(self, prompt: Prompt) -> Bounded | None:
         """The bytes' bound alone: 0.3 ms a megabyte, and usually enough."""
         texts = self._texts(prompt)
-        return None if isinstance(texts, Unverifiable) else self._bound_all(texts, sys.maxsize)
+        if isinstance(texts, Unverifiable):
+            return None
+        _keep(prompt, self, texts)
+        return self._bound_all(texts, sys.maxsize)
 
     def measure(self, prompt: Prompt, limit: int | None, means: Means = FREELY) -> PromptLength:
         """Enough to decide against ``limit``: a bound where that settles it, else the count.
@@ -73,6 +78,7 @@ class PromptCounter:
         if limit is None or all(len(item.text) <= 2 * limit for item in texts):
             bound = self._bound_all(texts, limit)
             if bound is not None and (limit is None or bound.longest <= limit):
+                _keep(prompt, self, texts)
                 return bound
         return self._counted(prompt, texts, limit, means)
 
@@ -102,6 +108,9 @@ class PromptCounter:
             if error.reason == "lone_surrogate":
                 raise _not_unicode(prompt) from None
             return Unverifiable(error.reason)
+        except NeedsPatience:
+            _keep(prompt, self, texts)
+            raise
 
     def _texts(self, prompt: Prompt) -> tuple[PromptText, ...] | Unverifiable:
         """What would be tokenised, an entry an item, or why that is not known."""
@@ -109,7 +118,8 @@ class PromptCounter:
             special = self.rendering.adds_special_tokens(prompt.add_special_tokens)
             return tuple(PromptText(text, special) for text in prompt.texts)
         if isinstance(prompt, ChatPrompt):
-            return self._rendered(prompt)
+            kept: tuple[PromptText, ...] | None = prompt.kept.take(self)
+            return kept or self._rendered(prompt)
         reason = prompt.reason if isinstance(prompt, OpaquePrompt) else "unknown_prompt"
         return Unverifiable(reason)
 
@@ -168,6 +178,12 @@ class PromptCounter:
         if prompt.highest_id >= self.encoder.vocab_size:
             message = f"token ids must be below the vocabulary size, {self.encoder.vocab_size}"
             raise Rejection(Kind.MALFORMED, message, param="prompt")
+
+
+def _keep(prompt: Prompt, counter: PromptCounter, texts: tuple[PromptText, ...]) -> None:
+    """What was rendered, for the next call of the same counter; texts as they come are no work."""
+    if isinstance(prompt, ChatPrompt):
+        prompt.kept.keep(counter, texts)
 
 
 def _not_unicode(prompt: Prompt) -> Rejection:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
+
 from gateway.tokens.anchors import UNCUT, Cutter
 from gateway.tokens.bounds import Savings, tokens_at_most
 from gateway.tokens.recall import NeedsPatience, Recall
@@ -29,8 +31,7 @@ class Growth(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True, gc=False):
     """A count. Where ``complete`` is False it stopped early: the text has at least ``tokens``."""
 
     tokens: int

@@ -21,7 +21,7 @@ import numpy as np
 import tiktoken
 import tokenizers
 
-from gateway.tokens.anchors import UNCUT, Cutter, anchor_pattern, apart, usable_tokens
+from gateway.tokens.anchors import UNCUT, Cutter, apart, search_for, usable_tokens
 from gateway.tokens.assets import AssetError, TiktokenRule, TokenizerFiles
 from gateway.tokens.bounds import Savings, savings_of_json, savings_of_ranks
 from gateway.tokens.chunks import CHUNK_CHARS, could_be_cut
@@ -154,7 +154,7 @@ def _choose(
         library, length = "fastokens", _fast_length(fast)
     else:
         warnings.append(f"{name}: counting with {library}, which is slower: {trouble}")
-    cutter = Cutter(anchor_pattern(anchors))
+    cutter = Cutter(search_for(anchors))
     if not cuts_add_up(texts, length, cutter):
         warnings.append(f"{name}: chats are not cut at added tokens: that is not exact here")
         cutter = UNCUT

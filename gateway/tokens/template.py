@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 from gateway.rendering.common import LateSystem, Templates, TemplateTraits
 from gateway.tokens.assets import AssetError, TokenizerFiles
 from gateway.tokens.content_loops import iterates_content, named_content_loops
+from gateway.tokens.rules import Rules, Shortcut, load_rules, shortcut, takes_shortcut
 from gateway.types import TemplateCall
 
 # The attributes transformers hands to every template (special_tokens_map).
@@ -29,8 +29,6 @@ SPECIAL_TOKENS = (
 )
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 SENTINEL = "poolgate-late-system"
-
-Rules = Callable[..., tuple[list[str], Any]]
 
 
 class TemplateRefused(Exception):
@@ -47,6 +45,7 @@ class ChatTemplate:
     templates: Templates
     special_tokens: Mapping[str, str]
     rules: Rules
+    shortcuts: Mapping[str, Shortcut] = field(default_factory=dict)  # by the template's source
 
     def render(self, call: TemplateCall) -> str:
         """The prompt text of a chat.
@@ -63,7 +62,11 @@ class ChatTemplate:
 
     def _render(self, call: TemplateCall, tools: Sequence[Mapping[str, Any]] | None) -> str:
         source = self.templates.select(has_tools=tools is not None).source
+        variables = {**self.special_tokens, **call.kwargs}
+        short = self.shortcuts.get(source) if takes_shortcut(call) else None
         try:
+            if short is not None:
+                return short.render(call, tools, variables)
             rendered, _ = self.rules(
                 conversations=[call.messages],
                 tools=tools,
@@ -71,7 +74,7 @@ class ChatTemplate:
                 chat_template=source,
                 continue_final_message=call.continue_final_message,
                 add_generation_prompt=call.add_generation_prompt,
-                **{**self.special_tokens, **call.kwargs},
+                **variables,
             )
         except Exception as error:  # a template can raise anything: it is the model's code
             raise TemplateRefused(type(error).__name__) from None
@@ -96,24 +99,15 @@ def load_template(files: TokenizerFiles, override: Path | None = None) -> ChatTe
         traits = {
             name: examine(source, partial(rules, **special)) for name, source in sources.items()
         }
+        ways = {source: shortcut(source) for source in sources.values()}
     except jinja2.TemplateError as error:
         raise AssetError(f"tokenizer {files.name}: chat template: {error}") from error
-    return ChatTemplate(Templates(traits["default"], traits.get("tool_use")), special, rules)
-
-
-def load_rules() -> Rules:
-    """transformers' template renderer. Importing it takes about half a second, so at load only."""
-    # It warns that no PyTorch is here; nothing of it needs any.
-    logger = logging.getLogger("transformers")
-    logger.addFilter(_silence)
-    try:
-        from transformers.utils.chat_template_utils import (  # noqa: PLC0415
-            render_jinja_template,
-        )
-    finally:
-        logger.removeFilter(_silence)
-    rules: Rules = render_jinja_template
-    return rules
+    return ChatTemplate(
+        Templates(traits["default"], traits.get("tool_use")),
+        special,
+        rules,
+        {source: way for source, way in ways.items() if way is not None},
+    )
 
 
 def examine(source: str, rules: Rules) -> TemplateTraits:
@@ -174,10 +168,6 @@ def _obeys_effort_none(source: str, rules: Rules) -> bool:
 
     none = attempt("none")
     return none is not None and all(attempt(effort) != none for effort in EFFORTS)
-
-
-def _silence(_record: logging.LogRecord) -> bool:
-    return False
 
 
 def _sources(files: TokenizerFiles, config: Mapping[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 
 import aiohttp
@@ -254,6 +255,26 @@ async def test_a_body_that_needs_no_edit_goes_out_as_it_came():
             async with aiohttp.ClientSession() as http:
                 await http.post(app.data_url + "/v1/chat/completions", data=raw)
         assert engine.received[0].body == raw
+
+
+@pytest.mark.parametrize("size", [300_000, 3_000_000])
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_large_body_goes_out_as_it_came_behind_what_is_added(size, chunked):
+    raw = json.dumps({**BODY, "unknown": "some \n words " * (size // 14)}).encode()
+
+    async def pieces():
+        for at in range(0, len(raw), 99_999):
+            yield raw[at : at + 99_999]
+
+    async with RawEngine().running() as engine, gateway_for(engine.url) as app:
+        async with aiohttp.ClientSession() as http:
+            data = pieces() if chunked else io.BytesIO(raw)
+            reply = await http.post(app.data_url + "/v1/chat/completions", data=data)
+            assert reply.status == 200
+    [received] = engine.received
+    assert received.body.endswith(b"," + raw[1:])
+    assert received.header("content-length") == [str(len(received.body))]
+    assert received.json["unknown"] == json.loads(raw)["unknown"]
 
 
 QUOTAS = {

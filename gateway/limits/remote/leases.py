@@ -31,6 +31,8 @@ class Ender(Protocol):
 class RemoteLease:
     """What one request took of a store."""
 
+    at_once = False
+
     def __init__(self, name: str, tenant: str, taken: Taken, ender: Ender) -> None:
         self.name = name
         self.tenant = tenant

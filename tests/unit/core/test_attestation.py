@@ -32,7 +32,7 @@ class Tenants:
     def send(self, tenant, *texts):
         encoded = [text.encode() for text in texts]
         chains = [chain(text, seed(b"secret", tenant)) for text in encoded]
-        return unseen(encoded, self.memory.take(chains))
+        return unseen(texts, self.memory.take(chains))
 
 
 def words(start, count):

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.prefixes import DIGEST, STEP, PrefixMemory, chain, reach, seed
+from gateway.core.prefixes import STEP, PrefixMemory, chain, reach, seed
 
 SEED = seed(b"secret", "a")
 ENDS = [reach(known) for known in range(400)]
@@ -15,7 +15,7 @@ def test_steps_are_short_at_first_and_stay_short_beside_what_lies_before_them():
     assert ENDS[:3] == [STEP, 2 * STEP, 3 * STEP]
     for begin, end in itertools.pairwise(ENDS):
         assert end - begin <= max(STEP, begin / 32)
-    assert len(chain(bytes(4_000_000), SEED)) // DIGEST < 330
+    assert len(chain(bytes(4_000_000), SEED)) < 330
 
 
 def test_known_bytes_is_an_upper_bound_within_one_step():
@@ -43,13 +43,32 @@ def test_processes_share_nothing():
 
 def test_memory_is_bounded_and_the_oldest_goes_first():
     memory = PrefixMemory(2)
-    old, new = b"o" * (2 * STEP), b"n" * (2 * STEP)
-    memory.remember(chain(old, SEED))
-    memory.remember(chain(new, SEED))
-    assert memory.known_bytes(chain(new, SEED)) == 3 * STEP
-    assert memory.known_bytes(chain(old, SEED)) == STEP
+    oldest, used, new = (chain(letter * (2 * STEP), SEED) for letter in (b"o", b"u", b"n"))
+    for chained in (used, oldest, used, new):
+        memory.remember(chained)
+    assert memory.known_bytes(new) == memory.known_bytes(used) == 3 * STEP
+    assert memory.known_bytes(oldest) == STEP
+
+
+def test_the_last_steps_are_remembered_up_to_the_capacity():
+    memory = PrefixMemory(8)
+    chains = [chain(bytes([number]) * (2 * STEP), SEED) for number in range(40)]
+    for place, chained in enumerate(chains):
+        memory.remember(chained)
+        last = chains[max(0, place - 3) : place + 1]
+        assert all(memory.known_bytes(each) == 3 * STEP for each in last)
+        known = sum(memory.known_bytes(each) == 3 * STEP for each in chains)
+        assert known <= 2 * 4 + 1
+
+
+def test_what_is_known_is_known_though_its_beginning_was_forgotten():
+    memory = PrefixMemory(1)
+    chained = chain(b"x" * (9 * STEP), SEED)
+    memory.remember(chained[4:])
+    assert memory.known_bytes(chained) == 10 * STEP
 
 
 @given(st.binary(max_size=4 * STEP), st.binary(max_size=2 * STEP))
 def test_a_longer_text_extends_the_chain(text, more):
-    assert chain(text + more, SEED).startswith(chain(text, SEED))
+    shorter = chain(text, SEED)
+    assert chain(text + more, SEED)[: len(shorter)] == shorter

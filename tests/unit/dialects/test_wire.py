@@ -131,6 +131,15 @@ def test_new_members_go_in_front_of_known_ones_unparsed():
     assert wire.apply_edits(raw, {"b": None, "n": wire.encode(1)}, keys) == b'{"c":1,"a":2,"n":1}'
 
 
+def test_what_is_behind_new_members_is_not_copied():
+    raw = b'{"a":"' + b"x" * 1000 + b'"}'
+    front, rest = wire.edited(raw, {"n": wire.encode(1)}, {"a": ""}.keys())
+    assert bytes(front) == b'{"n":1,'
+    assert rest.obj is raw
+    assert bytes(rest) == raw[1:]
+    assert wire.edited(raw, {"gone": None}, {"a": ""}.keys()) == (raw,)
+
+
 def test_an_edit_that_changes_nothing_returns_the_same_object():
     raw = b'{"a" : 1}'
     assert wire.apply_edits(raw, {"a": msgspec.Raw(b"1"), "b": None}) is raw

@@ -6,14 +6,14 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from assets_at_hand import TINY, store, whole_count
-from gateway.edge.counting import SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
+from gateway.edge.counting import SENDING, SLOW_LANE, SLOW_LANE_OF_ONE, LocalMeasurer, Threads
 from gateway.edge.metrics import Metrics
 from gateway.tokens.counters import EngineCounters
 from gateway.tokens.encoder import LONG_PIECE
@@ -286,3 +286,18 @@ async def test_the_engine_is_asked_where_our_rendering_gives_up():
     gives_up = SimpleNamespace(count=lambda *_: Unverifiable("harmony"))
     with measuring(with_counter(gives_up), fallback=Engine()) as (one, _):
         assert await one.measure(request("a"), 9, "a") == Counted((11,))
+
+
+async def test_work_beside_a_small_request_begins_when_the_loop_comes_round():
+    """Before any other request's answer: the next one may share its pages."""
+    begun = []
+    executors = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    threads = Threads(*executors, INLINE, Metrics())
+    threads.after_sending(request("small"), lambda: begun.append("small"))
+    threads.after_sending(request(LONG), lambda: begun.append("long"))
+    threads.after_sending(request("small"), lambda: begun.append("cancelled")).cancel()
+    assert begun == []
+    await asyncio.sleep(0)
+    assert begun == ["small"]
+    await asyncio.sleep(SENDING + 0.02)
+    assert begun == ["small", "long"]

@@ -47,6 +47,8 @@ class Store(MemoryLimiter):
 
 
 class Slow:
+    at_once = False
+
     def __init__(self, lease, store):
         self.decisions, self.shadow_refusal = lease.decisions, lease.shadow_refusal
         self._lease, self._store = lease, store
@@ -129,6 +131,19 @@ async def test_an_answer_is_settled_by_a_task_and_nobody_waits_for_the_store(sto
     await leases.settled(5)
     assert store.ends == [Used(100, 7)]
     assert not leases.busy
+
+
+async def test_what_waits_for_nothing_is_settled_at_once(tasks):
+    limiter = MemoryLimiter(lambda: 0.0)
+    leases = Leases(limiter, tasks)
+    made = exchange()
+    async with leases.hold(TENANT, REQUEST, made, Measurer()):
+        answered(made)
+    assert len(tasks) == 0
+    assert not leases.busy
+    standing = {charge.key.name: held for charge, held in (await leases.standing(TENANT)).items()}
+    assert standing["tokens per minute"].remaining == 893
+    assert standing["concurrent requests"].remaining == 2
 
 
 async def test_a_cancelled_request_settles_once_and_stays_cancelled(store, tasks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,11 @@ def put(one, state):
     clue = Clue(wall_clock(), "x", "t", Evidence.STRONG, False)
     out = Mark(clue.at, "x") if state is State.QUARANTINED else None
     one.past.case = Case(clues=(clue,), out=out)
+
+
+def rewire(one, **changes):
+    one.wiring = replace(one.wiring, **changes)
+    one.plain = one.wiring.plain
 
 
 def eject(one, until):
@@ -103,7 +109,7 @@ def test_suspicion_ends_by_time():
 def test_one_that_would_take_any_prompt_comes_after_those_of_known_limit():
     known, silent, suspect = some("known", "silent", "suspect")
     for one in (known, silent, suspect):
-        object.__setattr__(one.wiring, "outcomes", Outcomes(allow_unknown_limit=True))
+        rewire(one, outcomes=Outcomes(allow_unknown_limit=True))
     silent.discovery.snapshot = seen(None)
     put(suspect, State.SUSPECT)
     known.past.load = Load(5000)
@@ -203,7 +209,7 @@ def test_the_overloaded_one_is_passed_over():
 def test_a_canary_is_sent_nothing_before_its_probe_and_is_not_what_is_left(monkeypatch):
     canary, good = some("canary", "good")
     schedule = object()
-    object.__setattr__(canary.wiring, "probes", schedule)
+    rewire(canary, probes=schedule)
     monkeypatch.setattr("gateway.edge.backends.held", lambda probes, *_: probes is schedule)
     assert names(Routing([canary, good], Policy())) == ["good"]
     good.ejections._standings.configure(good.ejections._standings.rules, [canary, good])
@@ -211,6 +217,6 @@ def test_a_canary_is_sent_nothing_before_its_probe_and_is_not_what_is_left(monke
         good.ejections.failed(good, Failure.CONNECT, trial=False)
     assert names(Routing([canary, good], Policy())) == ["good"]
     monkeypatch.undo()
-    object.__setattr__(canary.wiring, "probes", None)
+    rewire(canary, probes=None)
     good.ejections.failed(good, Failure.CONNECT, trial=False)
     assert names(Routing([canary, good], Policy())) == ["canary"]

@@ -57,3 +57,36 @@ async def test_a_failure_is_logged_unless_its_owner_takes_it(caplog, raises, lin
     with pytest.raises(ValueError, match="what"):
         await task
     assert caplog.messages == ["task work failed: ValueError"] * lines
+
+
+async def test_work_that_never_waits_is_over_at_once_and_without_a_task():
+    tasks, seen = Tasks(), []
+
+    async def work():
+        seen.append("done")
+
+    tasks.run(work(), "quick")
+    assert seen == ["done"]
+    assert len(tasks) == 0
+
+
+async def test_its_failure_is_told_by_type_alone(caplog):
+    async def work():
+        raise ValueError("of a prompt")
+
+    Tasks().run(work(), "quick")
+    assert [record.getMessage() for record in caplog.records] == ["task quick failed: ValueError"]
+
+
+async def test_work_that_waits_must_not_be_run_so():
+    seen = []
+
+    async def work():
+        try:
+            await asyncio.sleep(1)
+        finally:
+            seen.append("ended")
+
+    with pytest.raises(RuntimeError, match="slow waits"):
+        Tasks().run(work(), "slow")
+    assert seen == ["ended"]

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.settings.yaml_text import load
+from gateway.settings.yaml_text import _FastLoader, _read_slowly, load
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,23 @@ def test_a_fault_behind_an_anchor_is_told_once() -> None:
 def test_any_text_is_a_value_or_a_problem_and_never_an_exception(text: str) -> None:
     value, problems = load(text)
     assert value is None or all(" written twice" in str(problem) for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nb: [x, 'y', \"z\"]\n", "a: &a {x: 1}\nb: {<<: *a, y: 2}\n", "{a: off, b: 010}",
+        "a: |\n  one\n  two\nb: >-\n  three\n", "- {a: 1, a: 2}\n- b\n", "a: '\U0001f600 é'\n",
+        "a: [1\n", "a: b: c\n", "a: *nobody\n", "a: !!python/object:os.system x\n",
+        "a: 1\n---\nb: 2\n",
+        '{"a": "\\ud83d\\ude00"}', "", "# nothing\n",
+    ],
+)  # fmt: skip
+def test_the_fast_parser_reads_what_pyyamls_own_reads(text: str) -> None:
+    assert load(text) == _read_slowly(text)
+
+
+def test_libyaml_parses_where_it_is_there() -> None:
+    """Or ten thousand tenants take five seconds."""
+    assert yaml.__with_libyaml__
+    assert issubclass(_FastLoader, yaml.CSafeLoader)

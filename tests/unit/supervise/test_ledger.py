@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.supervise import ledger as ledger_module
+from gateway.supervise import merge
 from gateway.supervise.handover import LastWords
 from gateway.supervise.ledger import Ledger
 from supervise_stubs import StubWorker
 
 
-def scrape(requests, incidents=()):
-    return (
-        f"# TYPE poolgate_requests_total counter\npoolgate_requests_total {requests}\n"
-        "# TYPE poolgate_workers gauge\npoolgate_workers 1\n"
+def scrape(requests):
+    return merge.packed(
+        [
+            CounterMetricFamily("poolgate_requests", "Requests", value=requests),
+            GaugeMetricFamily("poolgate_workers", "Workers", value=1),
+        ]
     )
 
 
@@ -75,7 +79,7 @@ async def test_workers_are_asked_now_and_then_for_what_they_would_take_with_them
             while only.said.metrics != scrape(2):
                 await asyncio.sleep(0.01)
         remembering.cancel()
-    assert starting.said.metrics == ""
+    assert starting.said.metrics == b""
 
 
 async def test_fifty_restarts_leave_one_series():
@@ -95,7 +99,7 @@ async def test_incidents_of_the_dead_stay():
         )
 
     alive = StubWorker(0)
-    alive.said = LastWords("", [incident(1), incident(5), incident(3)])
+    alive.said = LastWords(b"", [incident(1), incident(5), incident(3)])
     ledger = Ledger(lambda: [alive])
-    ledger.bury(LastWords("", [incident(3)]))
+    ledger.bury(LastWords(b"", [incident(3)]))
     assert [found["time"][18] for found in await ledger.incidents()] == ["5", "3", "1"]

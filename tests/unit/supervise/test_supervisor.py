@@ -15,11 +15,12 @@ REFUSAL = [Problem("backends[0].tokenizer", "is not there")]
 
 
 def configuration(limit):
-    return written(
+    _, made = written(
         "workers: 3\nlimits: {store: 'redis://h'}\n"
         f"backends: [{{name: a, url: 'http://h:1', limit: {{max_prompt_tokens: {limit}}}}}]\n",
         NoSecrets(),
     )
+    return made
 
 
 OLD, NEW = configuration(1), configuration(2)

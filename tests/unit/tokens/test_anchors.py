@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from gateway.tokens.anchors import Cutter, anchor_pattern, apart, usable_tokens
-from gateway.tokens.chunks import WINDOW
+from gateway.tokens.anchors import LOOK, Cutter, apart, search_for, usable_tokens
 
 IM = ["<|im_start|>", "<|im_end|>"]
 
 
 def cut(text: str, tokens: list[str] = IM, smallest: int = 1) -> list[str]:
-    return list(Cutter(anchor_pattern(tokens), None, smallest).pieces(text))
+    return list(Cutter(search_for(tokens), None, smallest).pieces(text))
 
 
 def token(content: str, **flags: bool) -> dict[str, Any]:
@@ -29,6 +28,12 @@ def test_text_without_an_inner_token_is_one_piece(text: str) -> None:
     assert cut(text) == [text]
 
 
+def test_tokens_of_different_beginnings_are_looked_for_too() -> None:
+    assert cut("a[INST]b<s>c" + "d" * LOOK + "[INST]", ["[INST]", "<s>"]) == [
+        "a", "[INST]b", "<s>c" + "d" * LOOK, "[INST]"
+    ]  # fmt: skip
+
+
 def test_short_pieces_are_joined_and_a_long_one_ends_at_its_end() -> None:
     short, long = "<|im_end|>x", "<|im_start|>" + "y" * 90
     pieces = cut(short * 3 + long + short + long, smallest=50)
@@ -36,13 +41,13 @@ def test_short_pieces_are_joined_and_a_long_one_ends_at_its_end() -> None:
 
 
 def test_pieces_are_cut_further_at_safe_places() -> None:
-    one = Cutter(anchor_pattern(IM), chunk_chars=4, smallest=1)
+    one = Cutter(search_for(IM), chunk_chars=4, smallest=1)
     assert list(one.pieces("ab cd ef<|im_end|>gh")) == ["ab cd", " ef", "<|im_end|>gh"]
 
 
 @pytest.mark.parametrize("shift", range(-12, 3))
 def test_a_token_at_the_edge_of_a_search_window_is_seen(shift: int) -> None:
-    head = "<" * (WINDOW + 1 + shift)
+    head = "<" * (LOOK + 1 + shift)
     assert cut(head + "<|im_end|>") == [head, "<|im_end|>"]
 
 
@@ -80,7 +85,7 @@ def test_a_token_that_is_no_anchor_still_keeps_others_from_being_one() -> None:
 
 
 def test_no_tokens_no_pattern() -> None:
-    assert anchor_pattern([]) is None
+    assert search_for([]) is None
     assert cut("a<|im_end|>", []) == ["a<|im_end|>"]
 
 

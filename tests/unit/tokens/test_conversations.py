@@ -6,11 +6,13 @@ The oracle is HF tokenizers on the whole rendered text, at every turn.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.utils import chat_template_utils
 
 from assets_at_hand import EVERY_HF_TOKENIZER, TINY, encoder, template, whole_count
 from gateway.tokens.encoder import Means
@@ -105,6 +107,22 @@ def _taken(chat: ChatTemplate, index: int) -> Iterator[tuple[str, str]]:
             yield name, chat.render(call)
         except TemplateRefused:
             continue
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_every_turn_is_rendered_as_transformers_does(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours go a shorter way; the oracle is transformers' renderer, its templates compiled anew."""
+    ours = rendered(path)
+    untouched = cache(chat_template_utils._cached_compile_jinja_template)
+    monkeypatch.setattr(chat_template_utils, "_compile_jinja_template", untouched)
+    short = template(override=path)
+    assert short.shortcuts
+    chat = replace(short, shortcuts={})
+    assert "getattr" not in vars(untouched(chat.templates.default.source).environment)
+    theirs = [pair for index in range(TURNS) for pair in _taken(chat, index)]
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("tokenizer", EVERY_HF_TOKENIZER)

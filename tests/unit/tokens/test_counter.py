@@ -3,13 +3,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from assets_at_hand import TINY, counter, template, whole_count
 from gateway.errors import Kind, Rejection
 from gateway.rendering.common import Templates
 from gateway.rendering.registry import EngineRendering
-from gateway.tokens.encoder import Growth, UncountableText
+from gateway.tokens.counter import PromptCounter
+from gateway.tokens.encoder import Growth, Means, UncountableText
+from gateway.tokens.recall import CountCache, NeedsPatience
 from gateway.types import (
     AtLeast,
     Bounded,
@@ -103,6 +106,50 @@ def test_measuring_bounds_what_fits_anyway_and_counts_the_rest() -> None:
     assert counter().measure(OpaquePrompt("image"), 3) == Unverifiable("image")
 
 
+def counting_renders(one: PromptCounter) -> tuple[PromptCounter, list[None]]:
+    """The same counter, and a list that is as long as it has rendered prompts."""
+    rendered: list[None] = []
+
+    def render(prompt: ChatPrompt, templates: Templates) -> TemplateCall | OpaquePrompt:
+        rendered.append(None)
+        return one.rendering.render(prompt, templates)
+
+    rendering = dataclasses.replace(one.rendering, render=render)
+    return dataclasses.replace(one, rendering=rendering), rendered
+
+
+@pytest.mark.parametrize("bounding", ["glance", "measure"])
+def test_what_was_rendered_for_the_bound_is_counted_and_let_go(bounding: str) -> None:
+    one, rendered = counting_renders(counter())
+    prompt = chat(LONG)
+    bounds = [
+        one.glance(prompt) if bounding == "glance" else one.measure(prompt, None) for _ in range(2)
+    ]
+    assert bounds[0] == bounds[1]
+    assert one.count(prompt) == counter().count(chat(LONG))
+    assert len(rendered) == 1
+    assert prompt == chat(LONG)  # with nothing kept
+    assert one.count(prompt) == counter().count(chat(LONG))
+    assert len(rendered) == 2
+
+
+def test_one_counter_does_not_count_what_another_rendered() -> None:
+    prompt = chat(LONG)
+    counter(engine="vllm").glance(prompt)
+    one, rendered = counting_renders(counter(engine="sglang"))
+    assert one.count(prompt) == counter(engine="sglang").count(chat(LONG))
+    assert len(rendered) == 1
+
+
+def test_a_count_that_is_begun_again_with_more_patience_renders_once() -> None:
+    one, rendered = counting_renders(counter())
+    prompt, recall = chat(LONG), CountCache(2**20, b"secret").of_tenant("a", fresh=10)
+    with pytest.raises(NeedsPatience):
+        one.count(prompt, None, Means(recall))
+    assert one.count(prompt) == counter().count(chat(LONG))
+    assert len(rendered) == 1
+
+
 def test_no_bound_where_none_is_proved() -> None:
     one = counter()
     unsure = dataclasses.replace(
@@ -164,7 +211,9 @@ def test_template_refusal_is_a_value() -> None:
 
     one = counter()
     assert one.template is not None
-    broken = dataclasses.replace(one, template=dataclasses.replace(one.template, rules=refuses))
+    broken = dataclasses.replace(
+        one, template=dataclasses.replace(one.template, rules=refuses, shortcuts={})
+    )
     assert broken.count(chat()) == Unverifiable("template_refused", transient=False)
 
 
@@ -230,7 +279,7 @@ def test_a_tail_is_counted_with_the_text_before_it() -> None:
 
     def tailed(prompt: ChatPrompt, templates: Templates) -> TemplateCall:
         call = TemplateCall([{"role": "user", "content": "hi"}], add_generation_prompt=True)
-        return dataclasses.replace(call, tail="assistant continues")
+        return msgspec.structs.replace(call, tail="assistant continues")
 
     one = counter()
     tail = dataclasses.replace(one, rendering=EngineRendering(tailed))

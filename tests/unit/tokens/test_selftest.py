@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from assets_at_hand import TINY, encoder
-from gateway.tokens.anchors import Cutter, anchor_pattern
+from gateway.tokens.anchors import Cutter, search_for
 from gateway.tokens.selftest import TEXTS, cuts_add_up, same_ids, sample_texts
 
 
@@ -39,6 +39,6 @@ def test_cuts_that_do_not_add_up_are_seen() -> None:
     assert cuts_add_up(TEXTS, encoder(TINY).length, chunked)
     assert not cuts_add_up(TEXTS, lambda text: len(text) + 1, chunked)
     assert not cuts_add_up(TEXTS, lambda text: len(text.rstrip("\n")), chunked)
-    at_signs = Cutter(anchor_pattern(["=="]))
+    at_signs = Cutter(search_for(["=="]))
     assert not cuts_add_up(TEXTS, encoder(TINY).length, at_signs)
     assert cuts_add_up(TEXTS, len, at_signs)

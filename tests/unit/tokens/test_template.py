@@ -36,7 +36,7 @@ def test_chatml() -> None:
 
 def test_importing_the_rules_says_nothing() -> None:
     """transformers would warn on stderr that PyTorch is missing."""
-    code = "from gateway.tokens.template import load_rules; load_rules()"
+    code = "from gateway.tokens.rules import load_rules; load_rules()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""
 

@@ -1,0 +1,1 @@
+"""How cost grows: tenants, backends, prompt tokens, open streams, workers."""
