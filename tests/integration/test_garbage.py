@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.edge.exchange import Exchange
-from gateway.edge.upstream import Deadlines, NotSent, Upstream
+from gateway.edge.upstream import Deadlines, NotSent, Upstream, UpstreamAnswer
 from integration.test_closed_paths import BODY, send
 
 TOO_LONG = json.dumps({"model": "m", "prompt": [1] * 400_000, "max_tokens": 4}).encode()
@@ -28,7 +28,7 @@ def no_collector():
 
 
 def exchanges():
-    return [one for one in gc.get_objects() if type(one) is Exchange]
+    return [one for one in gc.get_objects() if type(one) in (Exchange, UpstreamAnswer)]
 
 
 @pytest.mark.parametrize(
