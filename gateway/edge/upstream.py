@@ -119,7 +119,8 @@ class UpstreamAnswer:
         self.status = response.status
         self.content_type = response.headers.get("Content-Type", "")
         self.content_encoding = response.headers.get("Content-Encoding", "")
-        self._deadline = Deadline(self._missed)
+        content = response.content  # not ``self``: nothing of an answer is to hold itself
+        self._deadline = Deadline(lambda: content.set_exception(TimeoutError()))
         self._begun = False  # its first piece is here, or its end
         self._detached = False
 
@@ -182,9 +183,6 @@ class UpstreamAnswer:
         self._teller.answered()
         if not piece:
             self._teller.completed()
-
-    def _missed(self) -> None:
-        self._response.content.set_exception(TimeoutError())
 
     async def __aenter__(self) -> UpstreamAnswer:
         return self

@@ -12,10 +12,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.edge.exchange import Exchange
-from gateway.edge.upstream import Deadlines, NotSent, Upstream
+from gateway.edge.upstream import Deadlines, NotSent, Upstream, UpstreamAnswer
 from integration.test_closed_paths import BODY, send
 
 TOO_LONG = json.dumps({"model": "m", "prompt": [1] * 400_000, "max_tokens": 4}).encode()
+STREAMED = json.dumps({**json.loads(BODY), "stream": True}).encode()
 
 
 @pytest.fixture
@@ -27,18 +28,19 @@ def no_collector():
 
 
 def exchanges():
-    return [one for one in gc.get_objects() if type(one) is Exchange]
+    return [one for one in gc.get_objects() if type(one) in (Exchange, UpstreamAnswer)]
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
         ("/v1/chat/completions", BODY, 200),
+        ("/v1/chat/completions", STREAMED, 200),
         ("/v1/completions", TOO_LONG, 400),
         ("/v1/chat/completions", b"{", 400),
         ("/v1/nothing", BODY, 404),
     ],
-    ids=["answered", "too long", "malformed", "not found"],
+    ids=["answered", "streamed", "too long", "malformed", "not found"],
 )
 async def test_no_exchange_outlives_its_answer(live, no_collector, path, body, status):
     before = len(exchanges())
