@@ -18,8 +18,6 @@ a minute, and never higher.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import ceil
 
 from msgspec import Struct
 
@@ -44,7 +42,8 @@ class Quota:
     def __post_init__(self) -> None:
         if min(self.amount, self.period, self.burst) <= 0:
             raise ValueError("amount, period and burst must be positive")
-        interval = ceil(Fraction(self.period) * _PER_SECOND / self.amount)
+        periods, per = self.period.as_integer_ratio()
+        interval = -(-periods * _PER_SECOND // (per * self.amount))  # rounded up, without a float
         object.__setattr__(self, "interval", interval)
 
     @property
