@@ -32,7 +32,7 @@ class Shortcut:
     def render(
         self, call: TemplateCall, tools: Sequence[Any] | None, variables: Mapping[str, Any]
     ) -> str:
-        """The text of a chat that ``takes`` says is one for the short way.
+        """The text of a chat that ``takes_shortcut`` lets through.
 
         Raises whatever the template does.
         """
