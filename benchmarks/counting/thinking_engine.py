@@ -10,12 +10,12 @@ import asyncio
 
 from aiohttp import web
 
-from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, engine_routes
+from benchmarks.proxy.traffic import CHAT_PATH, engine_routes
 
 
 def application(prompt_tokens: int, seconds: float) -> web.Application:
     """The rig's engine, but for a pause before each chat's answer."""
-    answers = {**engine_routes(), CHAT_PATH: chat_answer(prompt_tokens)}
+    answers = engine_routes(prompt_tokens=prompt_tokens)
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()

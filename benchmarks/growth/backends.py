@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.growth.gate import CONNECTIONS, Case, Rig
+from benchmarks.growth.gate import CONNECTIONS, PAGES, Case, Rig
 from benchmarks.proxy.reference import prompt_tokens
-from benchmarks.proxy.traffic import CHAT_PATH, chat_answer, chat_body, engine_routes
+from benchmarks.proxy.traffic import chat_body, engine_routes
 
 COUNTS = (1, 10, 50, 200)
 SLOWEST = 100  # calls a second at least
@@ -17,7 +17,7 @@ SLOWEST = 100  # calls a second at least
 def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """A row for each number of backends. In a full run idle is one ``limit.refresh``."""
     body = chat_body("1 kB", 1_000)
-    routes = engine_routes() | {CHAT_PATH: chat_answer(prompt_tokens(body))}
+    routes = engine_routes(prompt_tokens=prompt_tokens(body))
     rows = []
     with rig.engine(routes, max(COUNTS)) as engine:
         for count in COUNTS:
@@ -30,8 +30,7 @@ def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
                 row["memory_mib"] = gate.memory_mib()
                 row["idle_share"] = round(gate.idle_share(rig.plan.idle), 4)
                 row["idle_stall_ms"], _ = gate.stall(lambda: time.sleep(rig.plan.idle / 2))
-                for path in ("/metrics", "/overview", "/status"):
-                    row[path] = gate.asked(path)
+                row |= {page: gate.asked(page) for page in PAGES}
                 row["reload"] = gate.reload()
             rows.append(row)
             say(f"{row}")

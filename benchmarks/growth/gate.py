@@ -28,6 +28,7 @@ START_SECONDS = 180.0
 CONNECTIONS = 16
 STAMPS_A_RUN = 10**9
 RELOADED = b"configuration reloaded"
+PAGES = ("/metrics", "/overview", "/status")  # of the admin plane that operators ask for
 
 
 class WrongAnswers(Exception):
@@ -123,8 +124,7 @@ class Rig:
         """The fast fake engine."""
         engine = FakeEngine(self.cores.rig, self.work, addresses)
         try:
-            for path, answer in routes.items():
-                engine.set(path, answer)
+            engine.answer(routes)
             yield engine
         finally:
             engine.child.stop()

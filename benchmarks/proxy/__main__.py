@@ -194,8 +194,7 @@ def main() -> int:
         about = machine.describe()
         bench = Bench(options, cores, FakeEngine(cores.rig, work), Load(cores.rig, work))
         try:
-            for path, answer in engine_routes().items():
-                bench.engine.set(path, answer)
+            bench.engine.answer(engine_routes())
             bodies = [chat_body(name, SIZES[name]) for name in options.sizes]
             bench.start(chosen, work, bodies[0])
             for body in bodies:

@@ -154,6 +154,11 @@ class FakeEngine:
         if status != 200:
             raise RuntimeError(f"the fake engine did not take {path}: {status} {text[:200]!r}")
 
+    def answer(self, routes: Mapping[str, Any]) -> None:
+        """Have each path answered by its JSON."""
+        for path, answer in routes.items():
+            self.set(path, answer)
+
     def chats(self) -> int:
         """How many chat requests it has answered."""
         hits = json.loads(call(f"{self.url}/bench/hits")[1])

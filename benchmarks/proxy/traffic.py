@@ -83,8 +83,11 @@ def chat_answer(prompt_tokens: int) -> dict[str, Any]:
     }
 
 
-def engine_routes(pool_tokens: int = POOL_TOKENS) -> dict[str, Any]:
-    """Every path that poolgate or a peer asks an SGLang worker for, with its JSON."""
+def engine_routes(pool_tokens: int = POOL_TOKENS, prompt_tokens: int = 1) -> dict[str, Any]:
+    """Every path that poolgate or a peer asks an SGLang worker for, with its JSON.
+
+    A chat's answer reports so many ``prompt_tokens``.
+    """
     info = {
         "model_path": "/models/bench",
         "tokenizer_path": "/models/bench",
@@ -119,7 +122,7 @@ def engine_routes(pool_tokens: int = POOL_TOKENS) -> dict[str, Any]:
         "max_model_len": CONTEXT_TOKENS,
     }
     return {
-        CHAT_PATH: chat_answer(1),
+        CHAT_PATH: chat_answer(prompt_tokens),
         "/v1/models": {"object": "list", "data": [card]},
         "/server_info": info,
         "/get_server_info": info,

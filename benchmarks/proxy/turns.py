@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.proxy import peers
 from benchmarks.proxy.reference import prompt_tokens
 from benchmarks.proxy.rig import Cores, FakeEngine, Load, core_watch
-from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, engine_routes
+from benchmarks.proxy.traffic import Body, engine_routes
 
 STAMPS = 10**7  # of one turn: no request of another has the same
 
@@ -31,9 +31,7 @@ def cpu_in_turns(
     ):
         engine = FakeEngine(cores.rig, Path(folder))
         stack.callback(engine.child.stop)
-        for path, answer in engine_routes().items():
-            engine.set(path, answer)
-        engine.set(CHAT_PATH, chat_answer(prompt_tokens(body)))
+        engine.answer(engine_routes(prompt_tokens=prompt_tokens(body)))
         running = []
         for number, contender in enumerate(contenders):
             work = Path(folder) / str(number)

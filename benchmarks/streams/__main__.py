@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.proxy import machine, peers
 from benchmarks.proxy.__main__ import WAKE_SECONDS, awake, say
 from benchmarks.proxy.rig import ROOT, Cores, FakeEngine, favour
-from benchmarks.proxy.traffic import CHAT_PATH, Body, chat_answer, chat_body, engine_routes
+from benchmarks.proxy.traffic import Body, chat_body, engine_routes
 from benchmarks.streams import report, rig
 from benchmarks.streams.contenders import ALL_CHECKS, PEERS
 
@@ -122,8 +122,7 @@ def main() -> int:
         about = machine.describe()
         engine = FakeEngine(cores.rig, work)
         try:
-            for path, answer in {**engine_routes(), CHAT_PATH: chat_answer(1)}.items():
-                engine.set(path, answer)
+            engine.answer(engine_routes())
             bench = Bench(options, rig.Rig(cores, engine, work), chat_body("probe", 1_000))
             for peer in chosen:
                 bench.run(peer)
