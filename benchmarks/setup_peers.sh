@@ -46,11 +46,14 @@ debian_nginx() (
 )
 
 native() {
-  local cc=${CC:-cc} name
+  local cc=${CC:-cc} name source
   for name in load upstream streams; do
-    if [ "$root/bin/$name" -nt "benchmarks/native/$name.c" ]; then continue; fi
+    source=benchmarks/native/$name.c
+    if [ "$root/bin/$name" -nt "$source" ] && [ "$root/bin/$name" -nt benchmarks/native/common.h ]; then
+      continue
+    fi
     mkdir -p "$root/bin"
-    "$cc" -O2 -std=c11 -Wall -Wextra -Werror -o "$root/bin/$name" "benchmarks/native/$name.c" || return 1
+    "$cc" -O2 -std=c11 -Wall -Wextra -Werror -o "$root/bin/$name" "$source" || return 1
   done
 }
 

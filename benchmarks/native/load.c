@@ -27,11 +27,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 enum { ANSWER_MAX = 1 << 16, EVENTS = 64, GRACE = 60, KEY_DIGITS = 8 };
-static const uint64_t SECOND = 1000000000;
 
 typedef struct {
     int fd;
@@ -57,17 +57,6 @@ static struct {
     uint64_t *latencies;
     size_t room;
 } run;
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 static void open_connection(Connection *c) {
     int one = 1;

@@ -25,11 +25,11 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 enum { HEAD_MAX = 8192, PIECE = 1 << 16, EVENTS = 256, AHEAD = 2, BEGIN_GRACE = 20, GRACE = 20 };
-static const uint64_t SECOND = 1000000000;
 static const char DONE[] = "data: [DONE]";
 
 typedef enum { IN_HEAD, SIZE, EXTENSION, DATA, DATA_END, OVER } State;
@@ -58,17 +58,6 @@ static struct {
     uint32_t *late_us;
     size_t late, room;
 } run;
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 static void open_stream(Stream *s) {
     int one = 1, zero = 0;

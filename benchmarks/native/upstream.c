@@ -33,8 +33,9 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 enum { HEAD_MAX = 32768, STORED_MAX = 1 << 20, ROUTES_MAX = 32, PATH_CHARS = 128, EVENTS = 64 };
 enum { SCRIPT_MAX = 4096, EVENT_ROOM = 8192, FIRST = 2, LAST = 3, TICK = 250000 /* ns */ };
@@ -82,11 +83,6 @@ static struct {
     uint64_t tick; /* the last one served, in ticks of CLOCK_MONOTONIC */
 } stream;
 
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
 static Route *find_route(const char *path) {
     for (size_t i = 0; i < route_count; i++)
         if (strcmp(routes[i].path, path) == 0) return &routes[i];
@@ -128,12 +124,6 @@ static bool send_hits(int fd) {
                               routes[i].path, routes[i].hits);
     n += (size_t)snprintf(body + n, sizeof body - n, "}");
     return send_all(fd, out, respond(out, sizeof out, "200 OK", body, n));
-}
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* The slot of the next stream: a step of the golden ratio, so that any number is spread evenly. */

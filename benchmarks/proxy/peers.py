@@ -25,13 +25,17 @@ START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """``{...}`` in ``argv`` and ``@...@`` in its configuration are filled in by ``start``."""
+    """``{...}`` in ``argv`` and ``@...@`` in its configuration are filled in by ``start``.
+
+    ``more`` goes at the configuration's end.
+    """
 
     name: str
     argv: tuple[str, ...]
     needs: Path
     version: tuple[str, ...]
     config: str | None = None
+    more: str = ""
     key: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -134,7 +138,7 @@ def start(peer: Peer, engine: FakeEngine, core: int | str, work: Path, probe: Bo
     }
     config = work / (peer.config or "none")
     if peer.config:
-        text = (CONFIGS / peer.config).read_text()
+        text = (CONFIGS / peer.config).read_text() + peer.more
         for name, value in words.items():
             text = text.replace(f"@{name}@", value)
         config.write_text(text)

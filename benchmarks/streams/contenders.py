@@ -7,12 +7,11 @@ from dataclasses import replace
 from benchmarks.proxy import peers
 
 ALL_CHECKS = f"{peers.POOLGATE}, all checks"
+MORE = "  sentinel: {action: block}\n  fingerprints: {action: block}\n"  # to its checks
 PEERS = {
     peer.name: peer
     for one in peers.ALL
     for peer in (
-        (one, replace(one, name=ALL_CHECKS, config="poolgate-streams.yaml"))
-        if one.name == peers.POOLGATE
-        else (one,)
+        (one, replace(one, name=ALL_CHECKS, more=MORE)) if one.name == peers.POOLGATE else (one,)
     )
 }
