@@ -21,6 +21,7 @@ MOST_HELD = 50_000  # objects and lists altogether: a long conversation with too
 _SHORT = 2**16  # bytes; in longer bodies, mostly of text, objects are fewer than bytes to look at
 _MANY_QUOTES = 2**20  # to note where so many are, in megabytes of empty strings, takes much memory
 _MANY_SLASHES = 32  # in a row; more are not text
+_FEW = 16  # items of a list, which are looked at sooner than their types are put together
 _CONTAINERS: Final = frozenset[type]({dict, list})
 _LOOKED_FOR: Final = _CONTAINERS | {str}
 
@@ -82,7 +83,7 @@ def _strings_in(raw: bytes) -> int:
     is_quote = data == ord('"')
     if len(raw) >= _MANY_QUOTES and np.count_nonzero(is_quote) >= _MANY_QUOTES:
         return raw.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') // 2
-    quotes = np.flatnonzero(is_quote)
+    (quotes,) = is_quote.nonzero()
     return (len(quotes) - _escaped(data, quotes)) // 2
 
 
@@ -118,7 +119,7 @@ def _inside(level: list[Any]) -> tuple[int, list[Any]]:
         if type(value) is dict:
             values = value.values()
             strings += len(value)
-        elif _LOOKED_FOR.isdisjoint(map(type, value)):
+        elif len(value) > _FEW and _LOOKED_FOR.isdisjoint(map(type, value)):
             continue  # millions of token ids: their types say so faster than they do one by one
         for each in values:
             kind = type(each)
