@@ -166,7 +166,7 @@ class PromptCounter:
 
     def _bound(self, item: PromptText, limit: int | None) -> int | None:
         """Bytes where they are within the limit with the suffix's, else what is proved below."""
-        suffix = self.encoder.upper_bound(item.suffix)
+        suffix = self.encoder.upper_bound(item.suffix) if item.suffix else 0
         bound = self.encoder.upper_bound(
             item.text,
             limit=None if limit is None else limit - (suffix or 0),

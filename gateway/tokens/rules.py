@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Template
 
 from gateway.tokens.lookups import hasten
+from gateway.tokens.sums import summing_at_once
 from gateway.types import TemplateCall
 
 Rules = Callable[..., tuple[list[str], Any]]
@@ -75,7 +76,7 @@ def shortcut(source: str) -> Shortcut | None:
     alias = getattr(utils, "_alias_reasoning_fields", None)
     if compiled is None or alias is None:
         return None
-    template = compiled(source)
+    template = summing_at_once(compiled(source), source)
     hasten(template)
     return Shortcut(template, alias)
 

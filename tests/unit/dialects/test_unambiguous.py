@@ -113,9 +113,10 @@ def test_a_million_strings_are_told_apart() -> None:
         wire.decode_object(b'{"m":[%s 0],"n" : 1,"n" : 1}' % strings)
 
 
-_NAMES = st.text(st.sampled_from('ab":\\\\, {}é\n'), max_size=6)
+_NAMES = st.text(st.sampled_from('ab":\\, {}é\n'), max_size=6)
+_SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), _NAMES)
 _BODIES = st.recursive(
-    st.one_of(st.none(), st.integers(-9, 9), _NAMES),
+    _SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
 )
 _FORMS = st.sampled_from(
@@ -123,19 +124,73 @@ _FORMS = st.sampled_from(
 )
 
 
+def strings(value: object) -> int:
+    """As Python's parser tells of them, names among them, repeated ones as often as they are."""
+    if isinstance(value, tuple):  # an object, of pairs
+        return sum(1 + strings(member) for _, member in value)
+    if isinstance(value, list):
+        return sum(map(strings, value))
+    return int(isinstance(value, str))
+
+
 @given(st.dictionaries(_NAMES, _BODIES, max_size=4), _FORMS, st.booleans(), st.booleans())
-def test_names_are_counted_as_a_parser_does(
+def test_strings_are_counted_as_a_parser_does(
     body: dict[str, object], form: dict[str, object], ascii_only: bool, many: bool
 ) -> None:
-    """Against Python's parser, which tells of every name; also the way for very many strings."""
+    """Against Python's parser; also the way for very many strings."""
     raw = json.dumps(body, ensure_ascii=ascii_only, **form).encode()  # type: ignore[arg-type]
-    told: list[str] = []
-    json.loads(raw, object_pairs_hook=lambda pairs: told.extend(name for name, _ in pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unambiguous, "_SHORT", 0)
+        if many:
+            patch.setattr(unambiguous, "_MANY_QUOTES", 0)
+        assert unambiguous._strings_in(raw) == strings(json.loads(raw, object_pairs_hook=tuple))
+        assert not repeats(raw)
+
+
+class Pairs(tuple[tuple[str, object], ...]):
+    """An object as it is written: names may be there twice."""
+
+
+_PAIRS = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(st.tuples(_NAMES, inner), max_size=3).map(Pairs)  # the names are few and short
+        | st.tuples(_NAMES, inner, inner).map(lambda two: Pairs([two[:2], (two[0], two[2])]))
+    ),
+)
+
+
+def written(value: object, data: st.DataObject) -> str:
+    """As JSON; any character of a text may be spelt as an escape with its number."""
+    space = data.draw(st.sampled_from(["", " ", "\t\r\n"]))
+    if isinstance(value, Pairs):
+        members = (
+            f"{written(name, data)}{space}:{written(member, data)}" for name, member in value
+        )
+        return "{" + f"{space},".join(members) + space + "}"
+    if isinstance(value, list):
+        return "[" + f",{space}".join(written(item, data) for item in value) + "]"
+    if isinstance(value, str):
+        spelt = (
+            f"\\u{ord(character):04x}" if data.draw(st.booleans()) else json.dumps(character)[1:-1]
+            for character in value
+        )
+        return f'"{"".join(spelt)}"'
+    return json.dumps(value)
+
+
+@given(st.lists(st.tuples(_NAMES, _PAIRS), max_size=3).map(Pairs), st.data(), st.booleans())
+def test_what_is_refused_is_what_a_parser_finds_twice(
+    body: Pairs, data: st.DataObject, many: bool
+) -> None:
+    raw = written(body, data).encode()
     with pytest.MonkeyPatch.context() as patch:
         if many:
             patch.setattr(unambiguous, "_MANY_QUOTES", 0)
-        assert unambiguous._names_in(raw) == len(told)
-        assert not repeats(raw)
+        for short in (2**16, 0):
+            patch.setattr(unambiguous, "_SHORT", short)
+            assert repeats(raw) == (unambiguous.repeated_name(raw) is not None)
 
 
 @pytest.mark.parametrize("run", [*range(6), *range(60, 70), 100_001])
