@@ -95,22 +95,16 @@ def _four_bits(drawn: Words) -> Words:
     return np.asarray(np.bitwise_or.reduce(_ONE << places, axis=1))
 
 
-def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
+def unseen(parts: Sequence[bytes], known_steps: Sequence[int]) -> tuple[str, ...]:
     """What of each text is new for certain: the step after the known may not be.
 
-    A character that is cut there, by its bytes in UTF-8, is left out.
+    ``parts`` are the texts as ``prefixes.encoded`` has them. A character that is cut is left out.
     """
     rests = (
-        _from_byte(reach(known), text).strip()
-        for text, known in zip(texts, known_steps, strict=True)
+        str(memoryview(part)[reach(known) :], "utf-8", "ignore").strip()
+        for part, known in zip(parts, known_steps, strict=True)
     )
     return tuple(rest for rest in rests if rest)
-
-
-def _from_byte(begin: int, text: str) -> str:
-    if text.isascii():
-        return text[begin:]
-    return text.encode("utf-8", "surrogatepass")[begin:].decode("utf-8", "ignore")
 
 
 # --- what of a request is surely in the prompt as it stands --------------------------------------

@@ -18,7 +18,7 @@ from gateway.core.attestation import (
     texts_of,
     unseen,
 )
-from gateway.core.prefixes import STEP, chain, seed
+from gateway.core.prefixes import STEP, chain, encoded, seed
 from gateway.dialects import routes
 from gateway.types import CheckResult, Usage, Verdict
 
@@ -30,9 +30,9 @@ class Tenants:
         self.memory = PromptMemory()
 
     def send(self, tenant, *texts):
-        encoded = [text.encode() for text in texts]
-        chains = [chain(text, seed(b"secret", tenant)) for text in encoded]
-        return unseen(texts, self.memory.take(chains))
+        parts = [encoded(text) for text in texts]
+        chains = [chain([part], seed(b"secret", tenant)) for part in parts]
+        return unseen(parts, self.memory.take(chains))
 
 
 def words(start, count):
