@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,12 @@ PROOFS = 16  # reports that could have been false and were not, before one is ca
 _WORDS = 2**19  # of a generation: 4 MiB, at 16 bits a digest for 2 million, 512 MB of text or more
 _PER_GENERATION = _WORDS * 64 // 16
 _SLICE = 1024  # digests at a time: well under a millisecond, so that no thread holds up another
+_FEW = 8  # digests that are taken quicker one by one than by arrays
 
 Words = npt.NDArray[np.uint64]
 _ONE, _LAST_PLACE = np.uint64(1), np.uint64(63)
 _SHIFTS = np.array([0, 6, 12, 18], np.uint64)
+_HALVES = Struct(f"<{DIGEST // 8}Q")  # of a digest: one for the word, one for the bits
 
 
 class PromptMemory:
@@ -59,9 +62,8 @@ class PromptMemory:
         ``chains``: of each text what ``prefixes.chain`` gives. About 0.1 us a digest.
         """
         joined = b"".join([digest for each in chains for digest in each])
-        digests = np.frombuffer(joined, "<u8").reshape(-1, DIGEST // 8)
-        slices = (digests[at : at + _SLICE] for at in range(0, len(digests), _SLICE))
-        seen = b"".join([self._take(each) for each in slices])  # a byte a digest
+        few = len(joined) <= _FEW * DIGEST
+        seen = self._take_each(joined) if few else self._take_all(joined)  # a byte a digest
         known, begin = [], 0
         for each in chains:
             end = begin + len(each)
@@ -70,15 +72,32 @@ class PromptMemory:
             begin = end
         return known
 
-    def _take(self, digests: Words) -> bytes:
+    def _take_each(self, joined: bytes) -> bytes:
+        halves = _HALVES.iter_unpack(joined)
+        marks = [(word % _WORDS, _four_bits_of_one(drawn)) for word, drawn in halves]
+        young, old = self._young.item, self._old.item
+        seen = [young(at) & bits == bits or old(at) & bits == bits for at, bits in marks]
+        words, bits = [at for at, _ in marks], np.array([bits for _, bits in marks], np.uint64)
+        self._add(np.array(words, np.intp), bits)
+        return bytes(seen)
+
+    def _take_all(self, joined: bytes) -> bytes:
+        digests = np.frombuffer(joined, "<u8").reshape(-1, DIGEST // 8)
+        slices = (digests[at : at + _SLICE] for at in range(0, len(digests), _SLICE))
+        return b"".join([self._take_slice(each) for each in slices])
+
+    def _take_slice(self, digests: Words) -> bytes:
         words, bits = (digests[:, 0] % _WORDS).astype(np.intp), _four_bits(digests[:, 1])
         seen = _holds(self._young[words], bits) | _holds(self._old[words], bits)
+        self._add(words, bits)
+        return seen.tobytes()
+
+    def _add(self, words: npt.NDArray[np.intp], bits: Words) -> None:
         if self._held >= _PER_GENERATION:
             self._old, self._young, self._held = self._young, _empty(), 0
         # Also what only the old one holds: it is in use, and must outlive it.
         np.bitwise_or.at(self._young, words, bits)
-        self._held += len(seen)
-        return seen.tobytes()
+        self._held += len(words)
 
 
 def _empty() -> Words:
@@ -95,22 +114,23 @@ def _four_bits(drawn: Words) -> Words:
     return np.asarray(np.bitwise_or.reduce(_ONE << places, axis=1))
 
 
-def unseen(texts: Sequence[str], known_steps: Sequence[int]) -> tuple[str, ...]:
+def _four_bits_of_one(drawn: int) -> int:
+    """The same, without arrays."""
+    first, second = 1 << drawn % 64, 1 << (drawn >> 6) % 64
+    third, fourth = 1 << (drawn >> 12) % 64, 1 << (drawn >> 18) % 64
+    return first | second | third | fourth
+
+
+def unseen(parts: Sequence[bytes], known_steps: Sequence[int]) -> tuple[str, ...]:
     """What of each text is new for certain: the step after the known may not be.
 
-    A character that is cut there, by its bytes in UTF-8, is left out.
+    ``parts`` are the texts as ``prefixes.encoded`` has them. A character that is cut is left out.
     """
     rests = (
-        _from_byte(reach(known), text).strip()
-        for text, known in zip(texts, known_steps, strict=True)
+        str(memoryview(part)[reach(known) :], "utf-8", "ignore").strip()
+        for part, known in zip(parts, known_steps, strict=True)
     )
     return tuple(rest for rest in rests if rest)
-
-
-def _from_byte(begin: int, text: str) -> str:
-    if text.isascii():
-        return text[begin:]
-    return text.encode("utf-8", "surrogatepass")[begin:].decode("utf-8", "ignore")
 
 
 # --- what of a request is surely in the prompt as it stands --------------------------------------

@@ -59,14 +59,16 @@ def all_text(body: Mapping[str, Any]) -> Iterator[str]:
     yield from (said.text for said in _said(others, schema=True))
 
 
-def prompt_bytes(body: Mapping[str, Any]) -> bytes:
-    """The prompt's texts one after another, or its token ids: a longer prompt begins as this does.
+def prompt_parts(body: Mapping[str, Any]) -> list[str]:
+    """The prompt's texts in order, or its token ids: a longer prompt, joined, begins as this does.
 
     What engines do not render is left out, for clients change it from turn to turn (marks for
-    caches, ids), and so is how the texts were divided: prompts that differ may have the same bytes.
+    caches, ids), and how the texts were divided is not to count: who reads the parts, joins them.
     """
-    texts = b"".join(said.text.encode("utf-8", "surrogatepass") for said in prompt_text(body))
-    return texts or msgspec.json.encode([body.get(member) for member in _WITH_IDS])
+    texts = [said.text for said in prompt_text(body)]
+    if any(texts):
+        return texts
+    return [msgspec.json.encode([body.get(member) for member in _WITH_IDS]).decode()]
 
 
 def _said(root: Any, *, schema: bool) -> Iterator[Said]:

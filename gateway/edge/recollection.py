@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.core import attestation, prefixes
 from gateway.core.prefixes import PrefixMemory
-from gateway.dialects.prompt_text import prompt_bytes
+from gateway.dialects.prompt_text import prompt_parts
 from gateway.edge.counting import Threads, quickly_rendered
 from gateway.types import ParsedRequest
 
@@ -121,16 +121,20 @@ class Recollection:
     def _look_up(self) -> tuple[Texts | None, list[bytes], int]:
         """What of the texts is new, known from now on; the whole prompt's digests and its size."""
         seed = self._all.seed(self._tenant)
+        # By identity: the prompt has the same strings, and none is encoded twice.
+        encoded = {id(text): prefixes.encoded(text) for text in self._texts or ()}
         unseen = None
         if self._texts is not None:
-            chains = [
-                prefixes.chain(text.encode("utf-8", "surrogatepass"), seed) for text in self._texts
-            ]
-            unseen = attestation.unseen(self._texts, self._all.memory.take(chains))
+            parts = [encoded[id(text)] for text in self._texts]
+            chains = [prefixes.chain([part], seed) for part in parts]
+            unseen = attestation.unseen(parts, self._all.memory.take(chains))
         if self._past is None:
             return unseen, [], 0
-        whole = prompt_bytes(self._request.body)
-        return unseen, prefixes.chain(whole, seed), len(whole)
+        whole = [
+            encoded.get(id(text)) or prefixes.encoded(text)
+            for text in prompt_parts(self._request.body)
+        ]
+        return unseen, prefixes.chain(whole, seed), sum(map(len, whole))
 
     def _concluded(self, unseen: Texts | None, whole: list[bytes], size: int) -> Known:
         if self._blurred or self._tenant in self._all.raw:

@@ -18,7 +18,7 @@ from gateway.core.attestation import (
     texts_of,
     unseen,
 )
-from gateway.core.prefixes import STEP, chain, seed
+from gateway.core.prefixes import DIGEST, STEP, chain, encoded, seed
 from gateway.dialects import routes
 from gateway.types import CheckResult, Usage, Verdict
 
@@ -30,9 +30,9 @@ class Tenants:
         self.memory = PromptMemory()
 
     def send(self, tenant, *texts):
-        encoded = [text.encode() for text in texts]
-        chains = [chain(text, seed(b"secret", tenant)) for text in encoded]
-        return unseen(texts, self.memory.take(chains))
+        parts = [encoded(text) for text in texts]
+        chains = [chain([part], seed(b"secret", tenant)) for part in parts]
+        return unseen(parts, self.memory.take(chains))
 
 
 def words(start, count):
@@ -105,6 +105,23 @@ def test_a_full_memory_forgets_the_oldest_and_keeps_what_is_in_use(monkeypatch):
         tenants.send("a", words(10_000 * (n + 1), 400))
         assert tenants.send("a", used) == ()
     assert tenants.send("a", old) != ()
+
+
+DIGESTS = st.lists(st.binary(min_size=DIGEST, max_size=DIGEST), max_size=6)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(DIGESTS, max_size=3)), max_size=6))
+def test_one_by_one_is_as_many_at_a_time(taken):
+    """The same is known and the same kept, and what is there twice at once is new twice."""
+    mixed, by_arrays = PromptMemory(), PromptMemory()
+    for few, chains in taken:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attestation, "_FEW", 0)
+            expected = by_arrays.take(chains)
+            patch.setattr(attestation, "_FEW", 100 if few else 0)
+            assert mixed.take(chains) == expected
+    assert mixed._held == by_arrays._held
+    assert (mixed._young == by_arrays._young).all()
 
 
 # --- texts ------------------------------------------------------------------------------------

@@ -4,11 +4,17 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_128
 
-from gateway.core.prefixes import STEP, PrefixMemory, chain, reach, seed
+from gateway.core import prefixes
+from gateway.core.prefixes import STEP, PrefixMemory, reach, seed
 
 SEED = seed(b"secret", "a")
 ENDS = [reach(known) for known in range(400)]
+
+
+def chain(text, seed):
+    return prefixes.chain([text], seed)
 
 
 def test_steps_are_short_at_first_and_stay_short_beside_what_lies_before_them():
@@ -72,3 +78,14 @@ def test_what_is_known_is_known_though_its_beginning_was_forgotten():
 def test_a_longer_text_extends_the_chain(text, more):
     shorter = chain(text, SEED)
     assert chain(text + more, SEED)[: len(shorter)] == shorter
+
+
+@given(st.lists(st.binary(max_size=3 * STEP), max_size=6))
+def test_how_a_text_is_divided_does_not_count(parts):
+    assert prefixes.chain(parts, SEED) == chain(b"".join(parts), SEED)
+
+
+def test_each_digest_is_of_all_the_text_before_it():
+    text = bytes(range(251)) * 9
+    expected = [xxh3_128(text[:end], seed=SEED).digest() for end in ENDS if end <= len(text)]
+    assert chain(text, SEED) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.dialects import routes
-from gateway.dialects.prompt_text import all_text, is_readable, prompt_bytes, prompt_text
+from gateway.dialects.prompt_text import all_text, is_readable, prompt_parts, prompt_text
 
 
 def said(body):
@@ -121,10 +121,15 @@ def test_a_longer_history_begins_as_the_shorter_one_wherever_the_mark_for_the_ca
     mark = {"cache_control": {"type": "ephemeral"}}
     shorter = {"system": "s", "messages": [turn("one", **mark)]}
     longer = {"system": "s", "messages": [turn("one"), turn("two", **mark)]}
-    assert prompt_bytes(shorter) == b"sone"
-    assert prompt_bytes(longer) == b"sonetwo"
+    assert prompt_parts(shorter) == ["s", "one"]
+    assert prompt_parts(longer) == ["s", "one", "two"]
 
 
-def test_token_ids_have_bytes_that_begin_alike():
-    assert prompt_bytes({"prompt": [1, 2, 3]})[:8] == prompt_bytes({"prompt": [1, 2, 4]})[:8]
-    assert prompt_bytes({"prompt": [1, 2]}) != prompt_bytes({"prompt": [1, 3]})
+def test_token_ids_begin_alike():
+    [one], [other] = prompt_parts({"prompt": [1, 2, 3]}), prompt_parts({"prompt": [1, 2, 4]})
+    assert one[:8] == other[:8]
+    assert one != other
+
+
+def test_where_there_is_text_token_ids_are_left_out():
+    assert prompt_parts({"prompt": [1, 2], "text": "x"}) == ["x"]

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from gateway.core.attestation import texts_of
 from gateway.core.prefixes import PrefixMemory
 from gateway.dialects import routes
 from gateway.edge import recollection
@@ -36,11 +37,18 @@ def memory():
     return Recollections()
 
 
-def look_up(memory, tenant="a", text=TEXT, threads=None, past=None):
-    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+def look_up(memory, tenant="a", text=TEXT, threads=None, past=None, before=()):
+    turns = [{"role": "user", "content": each} for each in (*before, text)]
+    body = {"model": "m", "messages": turns}
     request = routes.match("POST", PATH).parse(PATH, msgspec.json.encode(body))
     one = Recollection(
-        memory, request, tenant, texts=(text,), past=past, threads=threads or Slow(), spawn=spawn
+        memory,
+        request,
+        tenant,
+        texts=texts_of(request),
+        past=past,
+        threads=threads or Slow(),
+        spawn=spawn,
     )
     one.begin()
     return one
@@ -93,3 +101,17 @@ async def test_the_share_that_is_new_is_of_the_backend_and_of_the_tenant(memory)
 
 async def test_without_a_memory_of_the_backend_all_is_new(memory):
     assert (await look_up(memory).result()).new_share == 1
+
+
+async def test_after_another_beginning_a_text_is_seen_and_yet_new_to_the_backend(memory):
+    past, text = PrefixMemory(1000), "".join(f"{n} " for n in range(4000))
+    await look_up(memory, text=text, past=past).result()
+    moved = await look_up(memory, text=text, past=past, before=("It is Monday.",)).result()
+    assert moved.unseen == ()
+    assert moved.new_share > 0.95
+
+
+async def test_a_text_sent_twice_in_one_prompt_is_new_twice(memory):
+    known = await look_up(memory, text=TEXT, before=(TEXT,), past=PrefixMemory(1000)).result()
+    [one, other] = known.unseen
+    assert one == other

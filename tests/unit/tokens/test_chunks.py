@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.tokens.chunks import CHUNK_CHARS, WINDOW, chunks, could_be_cut
 
@@ -43,6 +45,26 @@ def test_place_at_the_edge_of_a_search_window_is_seen() -> None:
         head = "x" * (CHUNK_CHARS + WINDOW + shift)
         assert list(chunks(head + " tail")) == [head, " tail"]
         assert list(chunks(head + "\ntail")) == [head + "\n", "tail"]
+
+
+@given(st.text("aZ9é中 \n\r\t/,_", min_size=1, max_size=60), st.integers(1, 8))
+def test_the_first_safe_place_is_taken(text: str, size: int) -> None:
+    parts, start = [], 0
+    for at in range(len(text) - 1):
+        cut = _cut_at(text, at)
+        if cut is not None and at - start >= size:
+            parts.append(text[start:cut])
+            start = cut
+    assert list(chunks(text, size)) == [*parts, text[start:]]
+
+
+def _cut_at(text: str, at: int) -> int | None:
+    """Where the text may be cut because of the character at this place."""
+    before, here, after = text[max(0, at - 1) : at], text[at], text[at + 1]
+    if here == "\n" and not (after.isspace() or after == "/"):
+        return at + 1
+    words = before.isascii() and before.isalnum() and after.isascii() and after.isalpha()
+    return at if here == " " and words else None
 
 
 def test_looking_for_a_place_does_not_hold_the_interpreter() -> None:
