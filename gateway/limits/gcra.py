@@ -86,7 +86,7 @@ def decide(ahead: int, cost: int, quota: Quota) -> Decision:
     after = ahead + cost * quota.interval
     wait = after - quota.tolerance
     if wait <= 0:
-        return _decision(after, quota, allowed=True, retry_after=0.0)
+        return Decision(True, quota.burst, -wait // quota.interval, after / _PER_SECOND)
     retry_after = None if cost > quota.burst else _rounded_up(wait)
     return _decision(ahead, quota, allowed=False, retry_after=retry_after)
 
