@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from typing import Protocol
 
 from gateway.errors import Kind, Rejection
 from gateway.limits.policy import Metered, metered
@@ -21,7 +22,12 @@ MAX_KEY_CHARS = 4096
 _KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_CHARS}}}", re.ASCII)
 _BEARER = re.compile(r"bearer +(?P<key>[^ ]+)", re.ASCII | re.IGNORECASE)
 
-Headers = Sequence[tuple[str, str]]
+
+class Headers(Protocol):
+    """A request's headers, by names in which case does not count."""
+
+    def getall(self, name: str, default: Sequence[str], /) -> Sequence[str]:
+        """All values of a name, or ``default`` where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,8 @@ def key_digest(key: str) -> str:
 
 
 def _presented_key(headers: Headers) -> str:
-    bearers, api_keys = [], []
-    for name, value in headers:
-        lower = name.lower()
-        if lower == "authorization":
-            bearers.append(_bearer(value))
-        elif lower == "x-api-key":
-            api_keys.append(value.strip(" \t"))
+    bearers = [_bearer(value) for value in headers.getall("Authorization", ())]
+    api_keys = [value.strip(" \t") for value in headers.getall("x-api-key", ())]
     if not bearers and not api_keys:
         raise _unauthorized("An API key is required: Authorization: Bearer KEY, or x-api-key.")
     if len(bearers) > 1 or len(api_keys) > 1:

@@ -7,7 +7,7 @@ does not know a field ignores it, and a client has no use for any.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.dialects.wire import malformed
@@ -44,6 +44,8 @@ REFUSED = frozenset(
 _LONGEST_NAME = 64  # of a client's own repeated in a message
 DROPPED = frozenset({"rid", "request_id", "cache_salt", "extra_key", "priority"})
 
+_TOUCHED = REFUSED | DROPPED
+
 # What of a request is the client's own, and no member that an engine reads by name.
 _CLIENTS_OWN = frozenset({"tools", "functions", "response_format", "metadata", "logit_bias"})
 # vLLM copies this object's members to where it keeps kv_transfer_params.
@@ -60,11 +62,16 @@ def isolation_edits(body: Mapping[str, Any]) -> dict[str, None]:
     extra = body.get(_VLLM_EXTRA)
     if isinstance(extra, dict):
         _refuse_values(extra, _VLLM_EXTRA + ".")
-    return dict.fromkeys(sorted((REFUSED | DROPPED) & body.keys()))
+    return dict.fromkeys(_in(body, _TOUCHED))
+
+
+def _in(body: Mapping[str, Any], names: frozenset[str]) -> Sequence[str]:
+    """Those of ``names`` that ``body`` has, in order: hardly ever any."""
+    return () if names.isdisjoint(body) else sorted(names & body.keys())
 
 
 def _refuse_values(body: Mapping[str, Any], prefix: str) -> None:
-    for name in sorted(REFUSED & body.keys()):
+    for name in _in(body, REFUSED):
         if body[name] is not None:
             param = prefix + name
             raise malformed(f"The field '{param}' may not be set through this gateway.", param)

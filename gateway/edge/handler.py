@@ -118,7 +118,7 @@ class Handler:
         dialect = routes.match(request.method, exchange.path)
         if dialect is None and (request.method, exchange.path) != models.ROUTE:
             raise Rejection(Kind.NOT_FOUND, "There is no such endpoint here.")
-        tenant = identify(tuple(request.headers.items()), runtime.tenants, datetime.now(UTC))
+        tenant = identify(request.headers, runtime.tenants, datetime.now(UTC))
         exchange.tenant = tenant.id
         if dialect is None:
             return _json(exchange, 200, models.listing(runtime.backends, tenant))

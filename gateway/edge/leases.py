@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from gateway.core import settlement
 from gateway.core.tenants import Tenant
@@ -13,7 +12,7 @@ from gateway.edge.exchange import Exchange
 from gateway.edge.relay import ClientGone
 from gateway.edge.tasks import Tasks
 from gateway.limits import policy
-from gateway.limits.base import Charge, Decisions, Lease, Limiter, Refused
+from gateway.limits.base import Charge, Decisions, Lease, Limiter, Refused, Used
 from gateway.types import Bounded, Counted, ParsedRequest
 
 SETTLE = "settle quotas"
@@ -28,43 +27,41 @@ class Leases:
         self._in_flight: dict[str, int] = {}  # by tenant, the one that came last at the end
         self._settling: set[asyncio.Task[None]] = set()
 
-    @asynccontextmanager
-    async def hold(
+    def hold(
         self, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange, measurer: Measurer
-    ) -> AsyncIterator[None]:
+    ) -> AbstractAsyncContextManager[None]:
         """Reserve before, settle after with what the engine reported, give back what was not used.
 
         Settling that waits is left to a task: neither the client nor a cancellation may wait for
         the store or cut it short. Raises ``Rejection`` (RATE_LIMITED, EXCEEDS_ALLOWANCE,
         STORE_UNAVAILABLE); a refused request charges nothing.
         """
-        asked = await _asked(tenant, parsed, exchange, measurer)
-        taken = await self._limiter.reserve(asked)
+        return _Held(self, _Request(tenant, parsed, exchange, measurer))
+
+    async def take(self, request: _Request) -> Lease:
+        """Reserve what ``request`` may need. Raises as ``hold``."""
+        exchange = request.exchange
+        taken = await self._limiter.reserve(await request.charges())
         exchange.headers.update(policy.headers(taken.decisions))
         if isinstance(taken, Refused):
             exchange.limited_by = policy.title(taken.which.key)
             raise policy.rejection(taken)
         if taken.shadow_refusal is not None:
             exchange.limited_by = policy.title(taken.shadow_refusal.key)
-        self._in_flight[tenant.id] = self._in_flight.pop(tenant.id, 0) + 1
-        request = _Request(taken, tenant, parsed, exchange, measurer)
-        try:
-            yield
-        except (asyncio.CancelledError, ClientGone):
-            request.client_gone = True
-            raise
-        except Exception:
-            request.refused = True
-            raise
-        finally:
-            exchange.users.begin()
-            settling = self._settle(request)
-            if request.settles_at_once:
-                self._tasks.run(settling, SETTLE)
-            else:
-                task = self._tasks.spawn(settling, SETTLE)
-                self._settling.add(task)
-                task.add_done_callback(self._settling.discard)
+        tenant = request.tenant.id
+        self._in_flight[tenant] = self._in_flight.pop(tenant, 0) + 1
+        return taken
+
+    def end(self, request: _Request, lease: Lease) -> None:
+        """Settle it, at once or by a task."""
+        request.exchange.users.begin()
+        settling = self._settle(request, lease)
+        if lease.at_once and request.settles_at_once:
+            self._tasks.run(settling, SETTLE)
+        else:
+            task = self._tasks.spawn(settling, SETTLE)
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
 
     def in_flight(self, tenant: str) -> int:
         """Requests of a tenant that this process serves now."""
@@ -92,61 +89,100 @@ class Leases:
         if self._settling:
             await asyncio.wait(self._settling, timeout=seconds)
 
-    async def _settle(self, request: _Request) -> None:
+    async def _settle(self, request: _Request, lease: Lease) -> None:
         try:
-            await request.settle()
+            await request.settle(lease)
         finally:
             self._in_flight[request.tenant.id] -= 1
             request.exchange.users.end()
 
 
+class _Held:
+    """What ``Leases.hold`` gives: a class, since a generator's context costs five times as much."""
+
+    __slots__ = ("_lease", "_leases", "_request")
+
+    def __init__(self, leases: Leases, request: _Request) -> None:
+        self._leases = leases
+        self._request = request
+
+    async def __aenter__(self) -> None:
+        self._lease = await self._leases.take(self._request)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: object, _traceback: object
+    ) -> None:
+        if kind is not None:
+            self._request.failed(kind)
+        self._leases.end(self._request, self._lease)
+
+
 class _Request:
-    """One request's lease, and what its end has to be known by."""
+    """One request that holds quotas, and what its end has to be known by."""
+
+    __slots__ = ("_client_gone", "_measurer", "_parsed", "_refused", "exchange", "tenant")
 
     def __init__(
-        self,
-        lease: Lease,
-        tenant: Tenant,
-        parsed: ParsedRequest,
-        exchange: Exchange,
-        measurer: Measurer,
+        self, tenant: Tenant, parsed: ParsedRequest, exchange: Exchange, measurer: Measurer
     ) -> None:
         self.tenant = tenant
-        self.client_gone = False
-        self.refused = False
-        self._lease = lease
-        self._parsed = parsed
         self.exchange = exchange
+        self._parsed = parsed
         self._measurer = measurer
+        self._client_gone = False
+        self._refused = False
+
+    async def charges(self) -> tuple[Charge, ...]:
+        """What it asks for. A bound over a whole allowance proves nothing: then it is counted."""
+        asked, most = self._demanded()
+        if not isinstance(self.exchange.length, Bounded) or not policy.over_allowance(asked, most):
+            return asked
+        await self._count_exactly()
+        return self._demanded()[0]
+
+    def _demanded(self) -> tuple[tuple[Charge, ...], Used]:
+        parsed, tenant = self._parsed, self.tenant
+        demand = settlement.demand(parsed, self.exchange.length, tenant.policy)
+        return policy.charges(tenant.quotas, parsed.model, demand), demand.most
+
+    def failed(self, kind: type[BaseException]) -> None:
+        """It was ended by an exception of this kind."""
+        if issubclass(kind, asyncio.CancelledError | ClientGone):
+            self._client_gone = True
+        elif issubclass(kind, Exception):
+            self._refused = True
 
     @property
     def settles_at_once(self) -> bool:
-        """Whether ``settle`` waits for nothing."""
-        return self._lease.at_once and self.exchange.reading_on is None and not self._counts
+        """Whether ``settle`` waits for nothing but the store."""
+        return self.exchange.reading_on is None and not self._counts
 
-    async def settle(self) -> None:
+    async def settle(self, lease: Lease) -> None:
         """Once the engine is done with it too. A cancelled wait settles with what is known."""
         reading_on = self.exchange.reading_on
         try:
             if reading_on is not None:
                 await asyncio.wait([reading_on])
             if self._counts:
-                await _count_exactly(self.exchange, self._parsed, self.tenant, self._measurer)
+                await self._count_exactly()
         finally:
-            await self._tell()
-
-    async def _tell(self) -> None:
-        used = settlement.charge(
-            self._parsed, self.exchange.length, self.tenant.policy, self._ended()
-        )
-        await (self._lease.release() if used is None else self._lease.settle(used))
+            used = settlement.charge(
+                self._parsed, self.exchange.length, self.tenant.policy, self._ended()
+            )
+            await (lease.release() if used is None else lease.settle(used))
 
     @property
     def _counts(self) -> bool:
         """Whether it has to be counted: the engine told no usage, and a bound charges too much."""
+        if not isinstance(self.exchange.length, Bounded) or self._refused:
+            return False
         seen = self.exchange.observation
-        untold = seen is None or seen.usage is None or seen.usage.prompt_tokens is None
-        return untold and not self.refused and isinstance(self.exchange.length, Bounded)
+        return seen is None or seen.usage is None or seen.usage.prompt_tokens is None
+
+    async def _count_exactly(self) -> None:
+        counted = await self._measurer.exact(self._parsed, self.tenant.id)
+        if isinstance(counted, Counted):  # else the bound is still the best there is
+            self.exchange.length = counted
 
     def _ended(self) -> settlement.Ended:
         exchange = self.exchange
@@ -155,28 +191,6 @@ class _Request:
             status=exchange.status,
             bytes_out=exchange.bytes_out,
             sent=exchange.forwarded_at is not None,
-            refused=self.refused,
-            client_gone=self.client_gone,
+            refused=self._refused,
+            client_gone=self._client_gone,
         )
-
-
-async def _asked(
-    tenant: Tenant, parsed: ParsedRequest, exchange: Exchange, measurer: Measurer
-) -> tuple[Charge, ...]:
-    """The charges. A bound over a whole allowance proves nothing: then the prompt is counted."""
-    demand = settlement.demand(parsed, exchange.length, tenant.policy)
-    asked = policy.charges(tenant.quotas, parsed.model, demand)
-    bounded = isinstance(exchange.length, Bounded)
-    if not bounded or not policy.over_allowance(asked, demand.most):
-        return asked
-    await _count_exactly(exchange, parsed, tenant, measurer)
-    demand = settlement.demand(parsed, exchange.length, tenant.policy)
-    return policy.charges(tenant.quotas, parsed.model, demand)
-
-
-async def _count_exactly(
-    exchange: Exchange, parsed: ParsedRequest, tenant: Tenant, measurer: Measurer
-) -> None:
-    counted = await measurer.exact(parsed, tenant.id)
-    if isinstance(counted, Counted):  # else the bound is still the best there is
-        exchange.length = counted

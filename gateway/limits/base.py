@@ -39,7 +39,7 @@ class Concurrency(Struct, frozen=True, gc=False):
     limit: int
 
 
-class LimitKey(Struct, frozen=True, gc=False):
+class LimitKey(Struct, frozen=True, gc=False, cache_hash=True):
     """Whose quota, and which. Fields of their own, so that no separator makes names collide."""
 
     tenant: str

@@ -37,7 +37,9 @@ class Quota:
     amount: int
     period: float
     burst: int
-    interval: int = field(init=False, repr=False, compare=False)  # T, in picoseconds
+    # In picoseconds: T, and how far the TAT may lie ahead.
+    interval: int = field(init=False, repr=False, compare=False)
+    tolerance: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if min(self.amount, self.period, self.burst) <= 0:
@@ -45,11 +47,7 @@ class Quota:
         periods, per = self.period.as_integer_ratio()
         interval = -(-periods * _PER_SECOND // (per * self.amount))  # rounded up, without a float
         object.__setattr__(self, "interval", interval)
-
-    @property
-    def tolerance(self) -> int:
-        """How far the TAT may lie ahead, in picoseconds."""
-        return self.burst * self.interval
+        object.__setattr__(self, "tolerance", self.burst * interval)
 
 
 class Decision(Struct, frozen=True, gc=False):
@@ -88,7 +86,7 @@ def decide(ahead: int, cost: int, quota: Quota) -> Decision:
     after = ahead + cost * quota.interval
     wait = after - quota.tolerance
     if wait <= 0:
-        return _decision(after, quota, allowed=True, retry_after=0.0)
+        return Decision(True, quota.burst, -wait // quota.interval, after / _PER_SECOND)
     retry_after = None if cost > quota.burst else _rounded_up(wait)
     return _decision(ahead, quota, allowed=False, retry_after=retry_after)
 

@@ -52,8 +52,8 @@ class MemoryLimiter:
         for charge in charges:
             if isinstance(charge.quota, Concurrency):
                 self._free(charge)
-            else:
-                self._settle(charge.key, charge.quota, now, difference(charge, used))
+            elif units := difference(charge, used):
+                self._settle(charge.key, charge.quota, now, units)
 
     def __len__(self) -> int:
         """How many quotas are remembered."""

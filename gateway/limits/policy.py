@@ -40,12 +40,20 @@ _RATES: Mapping[Rate, tuple[str, Unit, float]] = MappingProxyType(
     }
 )
 _SLOTS = "concurrent requests"
-_IN_HEADERS: Mapping[Unit, str] = MappingProxyType(
+# What headers tell of each unit: the limit, what remains, when it is all there again.
+_IN_HEADERS: Mapping[Unit, tuple[str, str, str]] = MappingProxyType(
     {
-        Unit.REQUESTS: "requests",
-        Unit.TOKENS: "tokens",
-        Unit.INPUT: "input-tokens",
-        Unit.OUTPUT: "output-tokens",
+        unit: (
+            f"x-ratelimit-limit-{name}",
+            f"x-ratelimit-remaining-{name}",
+            f"x-ratelimit-reset-{name}",
+        )
+        for unit, name in (
+            (Unit.REQUESTS, "requests"),
+            (Unit.TOKENS, "tokens"),
+            (Unit.INPUT, "input-tokens"),
+            (Unit.OUTPUT, "output-tokens"),
+        )
     }
 )
 
@@ -66,28 +74,31 @@ _NOTHING = Demand(Used(0, 0), Used(0, 0))
 
 
 class Metered(Struct, frozen=True):
-    """One quota of a tenant: of all models, or of those that ``key.model`` covers."""
+    """One quota of a tenant: of all models, or of those that ``key.model`` covers.
+
+    ``one`` is what every request asks of a quota that counts no tokens.
+    """
 
     key: LimitKey
     unit: Unit
     quota: Quota | Concurrency
     shadow: bool
+    one: Charge
 
     def charge(self, demand: Demand) -> Charge:
         """What a request asks of it."""
-        return Charge(self.key, self.unit, self.quota, self._cost(demand), self.shadow)
-
-    def _cost(self, demand: Demand) -> int:
-        if self.unit not in TOKEN_UNITS or isinstance(self.quota, Concurrency):
-            return 1
-        return max(demand.sure.of(self.unit), min(demand.most.of(self.unit), self.quota.burst))
+        unit, quota = self.unit, self.quota
+        if unit not in TOKEN_UNITS or isinstance(quota, Concurrency):
+            return self.one
+        cost = max(demand.sure.of(unit), min(demand.most.of(unit), quota.burst))
+        return Charge(self.key, unit, quota, cost, self.shadow)
 
 
 def metered(tenant: str, policy: Policy) -> tuple[Metered, ...]:
     """Every quota of a tenant; made once a configuration, not once a request."""
     scopes = ((None, policy), *policy.per_model.items())
     return tuple(
-        Metered(LimitKey(tenant, name, pattern), unit, quota, policy.shadow)
+        _metered(LimitKey(tenant, name, pattern), unit, quota, policy.shadow)
         for pattern, quotas in scopes
         for name, unit, quota in _quotas(quotas)
     )
@@ -98,9 +109,11 @@ def charges(quotas: Iterable[Metered], model: str, demand: Demand) -> tuple[Char
     that covers its model.
     """
     return tuple(
-        quota.charge(demand)
-        for quota in quotas
-        if quota.key.model is None or covers(quota.key.model, model)
+        [
+            quota.charge(demand)
+            for quota in quotas
+            if quota.key.model is None or covers(quota.key.model, model)
+        ]
     )
 
 
@@ -133,11 +146,11 @@ def headers(decisions: Decisions) -> dict[str, str]:
         if known is None or _tightness(decision) < _tightness(known):
             tightest[charge.unit] = decision
     told: dict[str, str] = {}
-    for unit, name in _IN_HEADERS.items():
-        if unit in tightest:
-            told[f"x-ratelimit-limit-{name}"] = str(tightest[unit].limit)
-            told[f"x-ratelimit-remaining-{name}"] = str(tightest[unit].remaining)
-            told[f"x-ratelimit-reset-{name}"] = str(ceil(tightest[unit].reset_after))
+    for unit, (limit, remaining, reset) in _IN_HEADERS.items():
+        if (least := tightest.get(unit)) is not None:
+            told[limit] = str(least.limit)
+            told[remaining] = str(least.remaining)
+            told[reset] = str(ceil(least.reset_after))
     return told
 
 
@@ -163,6 +176,10 @@ def rejection(refused: Refused) -> Rejection:
 def title(key: LimitKey) -> str:
     """A quota as an operator and a client know it."""
     return key.name if key.model is None else f"{key.name} for models {key.model}"
+
+
+def _metered(key: LimitKey, unit: Unit, quota: Quota | Concurrency, shadow: bool) -> Metered:
+    return Metered(key, unit, quota, shadow, Charge(key, unit, quota, 1, shadow))
 
 
 def _quotas(quotas: Quotas) -> Iterator[tuple[str, Unit, Quota | Concurrency]]:

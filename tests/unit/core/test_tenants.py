@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
+from gateway.core import tenants
 from gateway.core.tenants import (
     Key,
     Tenant,
     TenantDirectory,
     allowed,
     directory,
-    identify,
     key_digest,
     matches,
     well_formed,
@@ -38,6 +39,12 @@ VALID = {
     "both_and_equal": [("x-api-key", KEY), ("Authorization", f"Bearer {KEY}")],
     "among_others": [("Host", "h"), ("Cookie", "a"), ("x-api-key", KEY), ("user", "b")],
 }
+
+
+def identify(headers: list[tuple[str, str]], known: TenantDirectory, now: datetime) -> Tenant:
+    return tenants.identify(CIMultiDict(headers), known, now)
+
+
 INVALID = {
     "none": [],
     "unknown": [("Authorization", "Bearer pgk_other")],

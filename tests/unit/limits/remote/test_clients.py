@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.utils import HIREDIS_AVAILABLE
 
 from gateway.limits.remote.clients import CONNECTIONS, client_for
 from gateway.settings.store import MEMORY, parse_store
@@ -19,6 +20,10 @@ async def test_waits_are_bounded_nothing_is_retried_and_the_pool_has_an_end(url:
     assert (made.db, made.username, made.password) == (2, "u", "p")
     assert pool.max_connections == CONNECTIONS
     await client.aclose()
+
+
+def test_answers_are_parsed_in_c() -> None:
+    assert HIREDIS_AVAILABLE
 
 
 async def test_tls_is_verified() -> None:
