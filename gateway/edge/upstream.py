@@ -22,6 +22,7 @@ from yarl import URL
 from gateway.core.outlier import Failure
 from gateway.dialects.wire import Pieces
 from gateway.edge.deadline import Deadline
+from gateway.edge.outgoing import OutgoingRequest
 from gateway.edge.probing import join
 from gateway.errors import Kind, Rejection
 
@@ -212,7 +213,7 @@ class Upstream:
             timeout=timeout,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            request_class=OutgoingRequest,
         )
 
     async def open(
@@ -291,7 +292,7 @@ def request_headers(
     client: CIMultiDictProxy[str], request_id: str, api_key: str | None
 ) -> CIMultiDict[str]:
     """What of a client's headers goes to the engine, with our request id and the engine's key."""
-    forwarded = FORWARDED - _nominated(client) if "Connection" in client else FORWARDED
+    forwarded = FORWARDED - _nominated(client)
     headers = CIMultiDict(
         (name, value) for name, value in client.items() if name.lower() in forwarded
     )
@@ -315,6 +316,8 @@ def _no_first_byte(deadlines: Deadlines, teller: Teller) -> Rejection:
 
 def _nominated(headers: CIMultiDictProxy[str]) -> frozenset[str]:
     """The headers, in small letters, that ``Connection`` says concern one connection alone."""
+    if "Connection" not in headers:
+        return frozenset()
     named = ",".join(headers.getall("Connection", ())).lower().split(",")
     return frozenset(name.strip() for name in named)
 
