@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from waiting import PATIENCE
+
 PASSED_ON = "passed-on"
 
 NGINX = """
@@ -126,7 +128,7 @@ async def running(kind: str, gateway: int, folder: Path) -> AsyncIterator[Neighb
 
 
 async def _listening(port: int, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from gateway.simulate import INSTANT, Faults, Handle, SimulateSettings, running
+from waiting import until
 
 LIMIT = 1017  # min(context 4096, prefill 1024, decode 4096) - 7
 PLAIN = {"model": "m", "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 6}
@@ -55,14 +55,8 @@ class Running:
             },
         )
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        """Poll what the engine has no event for."""
-        async with asyncio.timeout(5):
-            while not holds():
-                await asyncio.sleep(0.01)
-
     async def until_idle(self) -> None:
-        await self.until(lambda: self.handle.idle)
+        await until(lambda: self.handle.idle)
 
 
 @asynccontextmanager

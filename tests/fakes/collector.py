@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from waiting import until
+
 
 def plain(value):
     """An attribute's value."""
@@ -58,9 +60,7 @@ class Collector:
 
     async def got(self, spans):
         """Wait for so many spans, by name."""
-        async with asyncio.timeout(10):
-            while len(self.spans) < spans:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(self.spans) >= spans)
         return {span.name: span for span in self.spans}
 
 

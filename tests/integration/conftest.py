@@ -14,6 +14,7 @@ from fakes.raw_engine import RawEngine
 from gateway.app import App
 from gateway.settings import NoSecrets, parse
 from gateway.simulate import INSTANT, Handle, SimulateSettings, running
+from waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,6 @@ async def begin(app, body, path="/v1/chat/completions"):
 async def raw_call(app, body, path="/v1/chat/completions"):
     """The bytes a client sees, to the end of its connection."""
     reader, writer = await begin(app, body, path)
-    seen = await asyncio.wait_for(reader.read(), 10)
+    seen = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     return seen

@@ -20,6 +20,7 @@ from integration.faulty import (
     OTHER,
 )
 from integration.test_checks import checked, raw_post, settled
+from waiting import PATIENCE
 
 # --- binding -----------------------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ async def test_an_echo_that_ceases_is_found():
         assert incident["finding"]["reason"] == "id_lost"
         assert incident["evidence"] == "strong"
         engine.info = {"version": "0.5.24"}  # another process, which may be another engine
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await raw_post(app, BODY))[0] != 200:
                 await asyncio.sleep(0.05)
 

@@ -19,6 +19,7 @@ from gateway.core.samples import samples
 from gateway.simulate import INSTANT, Faults, SimulateSettings, running
 from gateway.types import ChatPrompt, TextPrompt
 from integration.conftest import gateway_and_engine, gateway_for
+from waiting import until
 
 
 def chat(words):
@@ -35,12 +36,6 @@ SOON = {"limit": {"refresh": "50ms"}}
 
 def calibrated(**settings):
     return {"calibration": settings, **SOON}
-
-
-async def until(holds):
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def calibrator_of(app):

@@ -12,6 +12,7 @@ import pytest
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.simulate import INSTANT, Faults, SimulateSettings, Timing
 from integration.conftest import gateway_and_engine, gateway_for, raw_call
+from waiting import until
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
@@ -25,9 +26,9 @@ def checked(app, check, verdict):
 
 
 async def settled(app, check="prompt_tokens", count=1):
-    async with asyncio.timeout(5):
-        while sum(checked(app, check, v) for v in ("ok", "mismatch", "unverifiable")) < count:
-            await asyncio.sleep(0.01)
+    await until(
+        lambda: sum(checked(app, check, v) for v in ("ok", "mismatch", "unverifiable")) >= count
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from integration.conftest import gateway_for
+from waiting import PATIENCE
 
 CONTROL = """
 /flush_cache /abort_request /set_internal_state /pd_role_switch /open_session /close_session
@@ -49,7 +50,7 @@ async def send(app, method, target, *, headers=(), body=BODY):
         *headers,
     ]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-    seen = await asyncio.wait_for(reader.read(), 10)
+    seen = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     return int(seen.split()[1]), seen
 
@@ -174,7 +175,7 @@ async def test_a_body_that_never_comes_ends_by_the_deadline(engine):
         writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"
         )
-        seen = await asyncio.wait_for(reader.readuntil(b"}}"), 5)
+        seen = await asyncio.wait_for(reader.readuntil(b"}}"), PATIENCE)
         assert seen.startswith(b"HTTP/1.1 400")
         writer.close()
     assert engine.received == []

@@ -12,6 +12,7 @@ from aiohttp import web
 from fakes.raw_engine import RawEngine, answer, head
 from gateway.edge.discovery import LEAST_PAUSE
 from integration.conftest import gateway_for
+from waiting import PATIENCE, until
 
 FAST = {"limit": {"refresh": "20ms", "stale_after": "2s"}}
 
@@ -27,12 +28,6 @@ async def ask(http, app, tokens):
 
 def limit_of(app):
     return app.generation.runtime.backends[0].capacity()
-
-
-async def until(condition, seconds=5):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def ready(http, app):
@@ -97,11 +92,12 @@ async def send_raw(http, app, tokens):
 
 
 async def test_a_slow_probe_forgets_nothing_until_stale(engine, http):  # case 60
-    async with gateway_for(engine.url, backend=FAST) as app:
+    slow = {"limit": {"refresh": "20ms", "stale_after": "3s"}}
+    async with gateway_for(engine.url, backend=slow) as app:
         engine.answer_probes = False
         await asyncio.sleep(0.1)
         assert (await ask(http, app, 5))[0] == 200
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(3.2)
         assert await ask(http, app, 5) == (503, "limit_unknown")
 
 
@@ -196,7 +192,7 @@ async def test_requests_that_fail_do_not_make_rounds_follow_each_other(engine, h
             await real()
 
         discovery.round = counted
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while rounds < 2:  # asked for all the time
                 discovery.ask_soon()
                 await asyncio.sleep(0.001)

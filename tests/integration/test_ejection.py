@@ -15,6 +15,7 @@ from integration.conftest import begin, raw_call
 from integration.faulty import BODY, LONG, QUARANTINE, SWAPPED, admin, gateway_of, two_engines
 from integration.test_actions import admin_metrics
 from integration.test_checks import raw_post, sample
+from waiting import PATIENCE, until
 
 EJECTION = {"consecutive_failures": 3, "base_time": "60s", "max_time": "5m"}
 ROUTING = {"ejection": EJECTION}
@@ -131,7 +132,7 @@ async def test_the_other_must_admit_what_could_not_be_sent():
 )
 async def test_failures_in_a_row_eject_and_a_trial_brings_back(script, reason):
     async with two_engines() as (one, other):
-        more = {"routing": ROUTING, "timeouts": {"first_byte": "500ms"}}
+        more = {"routing": ROUTING, "timeouts": {"first_byte": "2s"}}
         async with gateway_of(one, other, **more) as app:
             one.script = script
             await codes(app, 6)
@@ -171,9 +172,7 @@ async def test_a_trial_is_one_request_and_others_do_not_wait_for_it():
             one.script = slow
             let_its_time_pass(app, "a")
             trials = [asyncio.ensure_future(raw_post(app, BODY)) for _ in range(2)]
-            async with asyncio.timeout(5):
-                while len(one.received) < 4:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(one.received) >= 4)
             assert await codes(app, 6) == [200] * 6
             assert len(one.received) == 4
             held.set()
@@ -301,7 +300,7 @@ def after(seconds, *, early=False):
 async def test_the_first_bytes_deadline_grows_with_the_prompt(early):
     async with RawEngine(limit=9000, context=9000).running() as engine:
         engine.script = after(0.5, early=early)
-        timeouts = {"first_byte": "200ms", "first_byte_per_1k_tokens": "2s", "idle": "100ms"}
+        timeouts = {"first_byte": "200ms", "first_byte_per_1k_tokens": "10s", "idle": "100ms"}
         async with gateway_of(engine, timeouts=timeouts) as app:
             status, text, _ = await raw_post(app, {**BODY, "stream": True})
             assert status == 504
@@ -311,8 +310,6 @@ async def test_the_first_bytes_deadline_grows_with_the_prompt(early):
 
 async def test_the_head_of_an_answer_does_not_pass_for_its_first_byte():
     async with RawEngine().running() as engine:
-        engine.script = after(10, early=True)
-        async with gateway_of(engine, timeouts={"first_byte": "200ms", "idle": "20s"}) as app:
-            began = asyncio.get_running_loop().time()
+        engine.script = after(PATIENCE, early=True)
+        async with gateway_of(engine, timeouts={"first_byte": "200ms", "idle": "1m"}) as app:
             assert (await raw_post(app, {**BODY, "stream": True}))[0] == 504
-            assert asyncio.get_running_loop().time() - began < 5

@@ -20,6 +20,7 @@ from gateway.simulate import INSTANT, Faults, SimulateSettings
 from gateway.simulate.text import Habits
 from integration.conftest import gateway_and_engine, gateway_for
 from simulated import TENANTS, secret
+from waiting import PATIENCE
 
 NAMES = tuple(f"t{number}" for number in range(len(TENANTS) + 1))
 ASKING = NAMES[-1]
@@ -79,7 +80,7 @@ async def stream(app, body, tenant=ASKING, path="/v1/chat/completions"):
 
 async def remembered():
     """Wait until nothing is being remembered any more."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.sleep(0.01)
         while any("fingerprints" in task.get_name() for task in asyncio.all_tasks()):
             await asyncio.sleep(0.001)

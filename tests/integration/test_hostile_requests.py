@@ -14,6 +14,7 @@ from framings import BODY, SECOND, SIZE, ask, request, sized
 from gateway.dialects.unambiguous import MOST_NESTED
 from integration.conftest import gateway_for
 from integration.test_serve import served
+from waiting import PATIENCE
 
 KEY = "pgk_secret-A"
 TENANTS = {
@@ -240,7 +241,7 @@ async def test_a_body_that_comes_while_the_gateway_drains_is_still_read(engine):
         writer.write(raw[60:-20])
         await asyncio.sleep(0.1)
         writer.write(raw[-20:] + SECOND)
-        seen = await asyncio.wait_for(reader.read(), 5)
+        seen = await asyncio.wait_for(reader.read(), PATIENCE)
         assert seen.count(b"HTTP/1.1 200") == 1  # and the connection has ended
         writer.close()
     assert [received.json["model"] for received in engine.received] == ["first"]
@@ -260,7 +261,7 @@ async def test_no_client_can_flood_the_log_or_forge_a_line_of_it(engine):
                 _hang_up(port),
             )
         process.terminate()
-        _, written = await asyncio.wait_for(process.communicate(), 15)
+        _, written = await asyncio.wait_for(process.communicate(), PATIENCE)
     lines = written.decode().splitlines()
     assert len(lines) < 12, lines
     assert not [line for line in lines if "forged" in line]

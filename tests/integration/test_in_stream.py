@@ -11,6 +11,7 @@ from fakes.raw_engine import CHAT, answer, chunk, delta, event, head
 from integration.conftest import begin, gateway_for, raw_call
 from integration.faulty import BODY, OTHER
 from integration.test_checks import checked, raw_post, settled
+from waiting import PATIENCE
 
 DONE = b"data: [DONE]\n\n"
 LIMIT = 600  # what the engine names in refusals; it states 1,017
@@ -96,7 +97,7 @@ async def test_it_is_learnt_before_the_client_reads_of_it(engine):
     engine.script = script
     async with gateway_for(engine.url) as app:
         reader, writer = await begin(app, {**BODY, "stream": True})
-        await asyncio.wait_for(reader.readuntil(b"maximum allowed length"), 5)
+        await asyncio.wait_for(reader.readuntil(b"maximum allowed length"), PATIENCE)
         assert (await raw_post(app, PROMPT, "/v1/completions"))[0] == 400
         writer.close()
 

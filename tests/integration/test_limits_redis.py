@@ -59,19 +59,19 @@ async def test_row_28_limiters_of_several_processes_count_together(
 async def test_row_39_the_wait_is_true_on_the_real_clock(server: valkey_server.Server) -> None:
     fast = requests(5, period=2.0)  # one every 0.4 s
     async with valkey_server.limiter_on(server.url) as limiter:
-        for _ in range(5):
-            await limiter.reserve([fast])
-        refused = await limiter.reserve([fast])
-        assert isinstance(refused, Refused)
+        asked = time.monotonic()
+        while not isinstance(refused := await limiter.reserve([fast]), Refused):
+            asked = time.monotonic()
+        told = time.monotonic()
         wait = refused.decision.retry_after
-        assert wait == pytest.approx(0.4, abs=0.1)
-        began = time.monotonic()
-        await asyncio.sleep(wait - 0.05)
+        assert 0 < wait <= 0.4
+        await asyncio.sleep(max(0.0, wait - 0.05))
         early = await limiter.reserve([fast])
-        if time.monotonic() - began < wait - 0.01:
+        if time.monotonic() - asked < wait - 0.01:
             assert isinstance(early, Refused)
-        await asyncio.sleep(max(0.0, began + wait - time.monotonic()))
-        assert not isinstance(await limiter.reserve([fast]), Refused)
+        if isinstance(early, Refused):  # else this process slept longer than it had to
+            await asyncio.sleep(max(0.0, told + wait - time.monotonic()))
+            assert not isinstance(await limiter.reserve([fast]), Refused)
 
 
 async def test_row_32_a_refused_call_changes_no_value(server: valkey_server.Server) -> None:
@@ -86,12 +86,12 @@ async def test_row_32_a_refused_call_changes_no_value(server: valkey_server.Serv
 async def test_row_33_a_running_lease_outlives_its_term_and_a_dead_one_does_not(
     server: valkey_server.Server,
 ) -> None:
-    async with valkey_server.limiter_on(server.url, lease=0.6) as alive:
+    async with valkey_server.limiter_on(server.url, lease=3.0) as alive:
         kept = await alive.reserve([slot(2)])
-        async with valkey_server.limiter_on(server.url, lease=0.6) as dead:
+        async with valkey_server.limiter_on(server.url, lease=3.0) as dead:
             await dead.reserve([slot(2)])  # and never ends it
         assert isinstance(await alive.reserve([slot(2)]), Refused)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.1)
         assert not isinstance(await alive.reserve([slot(2)]), Refused)
         assert isinstance(await alive.reserve([slot(2)]), Refused)  # the kept one is there still
         await kept.release()

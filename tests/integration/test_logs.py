@@ -15,6 +15,7 @@ from gateway.app import App
 from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.conftest import settings_for
 from integration.faulty import BODY, SWAPPED
+from waiting import until
 
 SECRET_TEXT = "Zanzibar-tide-tables"
 KEY = "sk-a-key-of-a-tenant-0123456789"
@@ -48,9 +49,7 @@ async def exchange(app, lines, body, path="/v1/chat/completions", **more):
     async with aiohttp.ClientSession() as http:
         async with http.post(app.data_url + path, json=body, **more) as answer:
             content = await answer.read()
-    async with asyncio.timeout(5):
-        while not lines:
-            await asyncio.sleep(0.01)
+    await until(lambda: lines)
     return answer, content, json.loads(lines.pop())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import random
@@ -17,6 +16,7 @@ from fakes.raw_engine import CHAT, RawEngine, answer
 from gateway.core.media import AROUND
 from gateway.simulate import INSTANT, Faults, SimulateSettings, Vision
 from integration.conftest import gateway_and_engine, gateway_for
+from waiting import until
 
 LIMIT = 2041  # of a prefill pool of 2048
 QWEN = {"rule": "qwen_vl", "factor": 28, "min_pixels": 56 * 56, "max_pixels": 1280 * 28 * 28}
@@ -55,12 +55,6 @@ def sample(live, check, verdict):
     labels = {"check": check, "verdict": verdict}
     app = getattr(live, "app", live)
     return app.metrics.registry.get_sample_value("poolgate_checks_total", labels) or 0
-
-
-async def until(holds):
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 BASE64 = {"type": "base64", "media_type": "image/png", "data": png(280, 560)}

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import random
+import time
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, head
 from gateway.core.tenants import Tenant
 from gateway.simulate import INSTANT, SimulateSettings, Timing
 from integration.conftest import Running, begin, gateway_and_engine, gateway_for, settings_for
+from waiting import PATIENCE, until
 
 PATH = "/v1/completions"
 LARGE, SMALL = 100_000, 100
@@ -40,12 +42,6 @@ def only(app):
     """The sole backend."""
     [backend] = app.handler.runtime.backends
     return backend
-
-
-async def until(holds):
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -325,7 +321,7 @@ async def test_a_storm_with_departures_leaves_nothing_behind(on_disconnect):
                 await asyncio.sleep(rng.random() * 0.3)
                 writer.transport.abort()
                 return 0
-            seen = await asyncio.wait_for(reader.read(), 20)
+            seen = await asyncio.wait_for(reader.read(), PATIENCE)
             writer.close()
             return int(seen.split(b" ", 2)[1])
 
@@ -342,6 +338,7 @@ async def test_a_storm_with_departures_leaves_nothing_behind(on_disconnect):
 async def test_the_wait_is_shown_and_is_neither_overhead_nor_the_engines():
     backend = {"queue": {"concurrent": 1, "prompt_tokens": 100, "max_wait": "1m"}}
     async with gateway_and_engine(ROOMY, backend=backend) as live:
+        began = time.monotonic()
         async with held_up(live.app) as queue:
             asked = asyncio.create_task(complete(live, "t", 30, stream=True))
             await until(lambda: queue.fair.waiting == 1)
@@ -353,16 +350,19 @@ async def test_the_wait_is_shown_and_is_neither_overhead_nor_the_engines():
         assert (await asked)[0] == 200
         await until(lambda: is_idle(live.app))
         await asyncio.sleep(0.05)  # the record comes after the answer
-        assert sample(live.app, "poolgate_queue_wait_seconds_sum") > 0.5
+        seconds = time.monotonic() - began
+        waited = sample(live.app, "poolgate_queue_wait_seconds_sum")
+        assert waited > 0.5
         overhead = live.app.metrics.registry.get_sample_value("poolgate_overhead_seconds_sum")
-        assert 0 < overhead < 0.4
+        assert overhead > 0
         of_engine = {
             "gen_ai_operation_name": "text_completion",
             "gen_ai_provider_name": "sglang",
             "prompt_length": "1k",
         }
         ttft = sample(live.app, "gen_ai_server_time_to_first_token_seconds_sum", **of_engine)
-        assert 0 < ttft < 0.4
+        assert ttft > 0
+        assert waited + overhead + ttft < seconds  # what is in one is in no other
 
 
 async def test_without_a_queue_nothing_is_shown_of_one(live):
@@ -422,7 +422,7 @@ async def test_stopping_ends_those_that_wait():
                 await until(lambda: queue.fair.waiting == 1)
                 await app.stop()
                 with suppress(ConnectionError):
-                    ended.append(await asyncio.wait_for(reader.read(), 5))
+                    ended.append(await asyncio.wait_for(reader.read(), PATIENCE))
                 assert queue.fair.waiting == 0
             writer.close()
         assert ended in ([b""], [])

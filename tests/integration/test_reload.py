@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from fakes.raw_engine import CHAT, answer
 from integration.conftest import gateway_for, settings_for
+from waiting import until
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -44,9 +45,7 @@ async def test_an_old_configuration_is_closed_under_steady_traffic(engine, http)
         old = app.generation
         assert old.busy
         await app.reload(settings_for(engine.url, drain="1s"))
-        async with asyncio.timeout(5):
-            while not old.probing.closed:
-                await asyncio.sleep(0.05)
+        await until(lambda: old.probing.closed)
         assert app.generation.busy
         assert not old.busy
     assert not app.generation.busy
@@ -62,8 +61,6 @@ async def test_an_old_configuration_leaves_memory(engine, http):
                 await http.post(app.data_url + "/v1/chat/completions", json=BODY)
                 left.append(weakref.ref(app.generation.runtime.backends[0]))
                 await app.reload(settings_for(engine.url))
-                async with asyncio.timeout(5):
-                    while left[-1]() is not None:
-                        await asyncio.sleep(0.05)
+                await until(lambda: left[-1]() is None)
         finally:
             gc.enable()

@@ -35,10 +35,10 @@ from integration.test_checks import raw_post, sample
 from integration.test_fingerprints import whole
 from simulated import secret
 from valkey_server import server
+from waiting import own_clock, until
 
 SECRET = "shared by all of these gateways"
 EVERY = "50ms"
-SOON = 2.0  # seconds: far more than it may take, far less than a test that hangs
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +86,6 @@ async def two_replicas(store, *engines, **more):
         yield one, other
 
 
-async def until(holds, seconds=SOON):
-    """Wait until it holds; how long it took."""
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.005)
-    return clock() - began
-
-
 def member(app, name):
     return next(each for each in app.generation.runtime.backends if each.name == name)
 
@@ -139,8 +129,9 @@ async def test_a_quarantine_by_one_stops_traffic_at_all(store):
             one.script = SWAPPED
             assert (await raw_post(first, BODY))[0] == 200  # from the other backend
             assert state(first, "a") is State.QUARANTINED
-            took = await until(lambda: state(second, "a") is State.QUARANTINED)
-            assert took < 1.0
+            async with own_clock() as clock:
+                await until(lambda: state(second, "a") is State.QUARANTINED)
+                assert clock() < 1.0
             asked = len(one.received)
             for _ in range(6):
                 assert (await raw_post(second, BODY))[0] == 200
@@ -304,12 +295,13 @@ async def test_a_frozen_store_holds_up_nothing_and_is_caught_up_with(store):
         with store.frozen():
             report(first, "b", tenant="x")  # suspect: the cap keeps it from more
             certain(second, "b")
-            async with asyncio.timeout(2):
+            async with own_clock() as clock:
                 for app in (first, second):
                     for _ in range(3):
                         assert (await raw_post(app, BODY))[0] == 200
+                assert clock() < 2.0
             assert out(first) == out(second) == {"a"}
-            await until(lambda: sample(first, "poolgate_shared_state_up") == 0, 6)
+            await until(lambda: sample(first, "poolgate_shared_state_up") == 0)
             _, status = await admin(first, "/status")
             assert status["shared"]["up"] is False
             assert (await admin(first, "/readyz"))[0] == 200
@@ -317,7 +309,7 @@ async def test_a_frozen_store_holds_up_nothing_and_is_caught_up_with(store):
             report(second, "b", tenant="y")
             assert out(second) == {"b"}
             assert out(first) == {"a"}
-        await until(lambda: out(first) == out(second) == {"b"}, 6)
+        await until(lambda: out(first) == out(second) == {"b"})
         await until(lambda: sample(first, "poolgate_shared_state_up") == 1)
         assert sample(first, "poolgate_shared_failures_total") > 0
 
@@ -334,7 +326,7 @@ async def test_a_store_that_was_killed_is_told_again_what_replicas_know(valkey):
                 await asyncio.sleep(0.5)
                 assert out(first) == out(second) == {"a"}  # stays in force
                 doomed.start()
-                await until(lambda: state(first, "b") is State.SUSPECT, 6)
+                await until(lambda: state(first, "b") is State.SUSPECT)
                 assert out(first) == {"a"}
                 async with replica(doomed, *engines) as later:
                     assert out(later) == {"a"}
@@ -349,7 +341,7 @@ async def test_two_that_took_out_one_each_while_they_could_not_talk_keep_the_cap
                 certain(second, "b")
                 assert (out(first), out(second)) == ({"a"}, {"b"})
                 doomed.start()
-                await until(lambda: out(first) == out(second), 6)
+                await until(lambda: out(first) == out(second))
                 [name] = out(first)
                 spared = "b" if name == "a" else "a"
                 await until(lambda: member(first, spared).standing.capped)
@@ -364,7 +356,7 @@ async def test_a_store_that_is_down_at_start_keeps_nobody_from_starting():
             certain(first, "a")
             doomed.start()
             async with replica(doomed, *engines) as second:
-                await until(lambda: out(second) == {"a"}, 6)
+                await until(lambda: out(second) == {"a"})
 
 
 async def test_what_others_wrote_there_is_counted_and_replaced(store):
@@ -472,10 +464,10 @@ async def test_incidents_from_a_time_without_store_are_told_once(store):
             with store.frozen():
                 for _ in range(3):
                     assert (await raw_post(first, BODY))[0] in (502, 503)
-                await until(lambda: sample(first, "poolgate_shared_state_up") == 0, 6)
+                await until(lambda: sample(first, "poolgate_shared_state_up") == 0)
             count = len(first.recorder.incidents)
             assert count
-            await until(lambda: len(second.recorder.incidents) == count, 6)
+            await until(lambda: len(second.recorder.incidents) == count)
             await asyncio.sleep(0.5)
             assert len(second.recorder.incidents) == count
 
@@ -490,12 +482,12 @@ async def test_the_stream_of_incidents_is_bounded(store):
                     | {"backend": "a", "tenant": "t", "source": None}
                 )
                 await asyncio.sleep(0)
-            await until(lambda: not kept.untold, 10)
+            await until(lambda: not kept.untold)
             [key] = store.keys_like("*incidents")
             with store.client() as client:
                 assert client.xlen(key) < 1200
             heard = second.recorder.incidents
-            await until(lambda: any(one["id"] == "1499" for one in heard), 10)
+            await until(lambda: any(one["id"] == "1499" for one in heard))
             assert len(heard) == 1000
             assert (await incidents(second, "?limit=1"))[0]["id"] == "1499"
 
@@ -523,7 +515,9 @@ def heard(app):
 async def test_a_prompt_at_one_is_found_in_an_answer_at_the_other(store):
     async with watching(store) as (engine, first, second):
         assert await ask(first, "planted-tenant", FOREIGN) == 200
-        assert await until(lambda: heard(second)) < 1.0
+        async with own_clock() as clock:
+            await until(lambda: heard(second))
+            assert clock() < 1.0
         engine.script = whole("Certainly. " + FOREIGN[:600])
         assert await ask(second, "other-tenant", "What is new?") == 502
         [incident] = await incidents(second, "?kind=fingerprints")
@@ -587,10 +581,11 @@ async def test_a_replica_that_comes_later_reads_what_was_told(store):
 async def test_a_store_that_freezes_holds_back_no_answer_and_gets_it_later(store):
     async with watching(store) as (engine, first, second):
         with store.frozen():
-            async with asyncio.timeout(1):
+            async with own_clock() as clock:
                 assert await ask(first, "planted-tenant", FOREIGN) == 200
-            await until(lambda: sample(first, "poolgate_shared_state_up") == 0, 6)
-        await until(lambda: heard(second), 6)
+                assert clock() < 1.0
+            await until(lambda: sample(first, "poolgate_shared_state_up") == 0)
+        await until(lambda: heard(second))
         engine.script = whole(FOREIGN[:600])
         assert await ask(second, "other-tenant", "What is new?") == 502
 
@@ -621,8 +616,8 @@ async def test_what_was_trimmed_before_it_was_read_is_counted(store):
         before = heard(second)
         with store.frozen():
             assert await ask(first, "planted-tenant", secret("tide tables")) == 200
-            await until(lambda: sample(second, "poolgate_shared_state_up") == 0, 6)
-        await until(lambda: heard(second) > before, 6)
+            await until(lambda: sample(second, "poolgate_shared_state_up") == 0)
+        await until(lambda: heard(second) > before)
         first._outbox.told += 500  # as if so many had been told and trimmed away
         assert await ask(first, "planted-tenant", secret("lock keepers")) == 200
         missed = {"result": "missed"}

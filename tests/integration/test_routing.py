@@ -12,6 +12,7 @@ from fakes.raw_engine import CHAT, RawEngine, answer
 from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.faulty import BODY, LONG, QUARANTINE, SWAPPED, admin, gateway_of, two_engines
 from integration.test_checks import raw_post
+from waiting import until
 
 HUGE = {**BODY, "messages": [{"role": "user", "content": "word " * 3000}]}
 AFFINE = {"policy": "affinity", "secret": "a-secret-of-sixteen-or-more"}
@@ -39,9 +40,7 @@ def holding(gate):
 
 
 async def arrived(count, *engines):
-    async with asyncio.timeout(5):
-        while sum(counts(*engines)) < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(counts(*engines)) >= count)
 
 
 # --- limits that differ ------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from fakes.raw_engine import chunk, delta, head
+from waiting import PATIENCE
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "SECRETPROMPT"}]}
 
@@ -66,7 +67,7 @@ async def test_serve_needs_only_a_backend(engine, http):
         status = await (await http.get(admin + "/status")).json()
         assert status["backends"][0]["limit"]["max_prompt_tokens"] == 1017
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
 async def test_serve_takes_as_many_open_files_as_it_may(engine):
@@ -92,7 +93,7 @@ async def test_sigterm_lets_a_stream_end_and_takes_no_more(engine, http):  # cas
         stream = await http.post(url + "/v1/chat/completions", json={**BODY, "stream": True})
         assert await stream.content.readuntil(b"\n\n")
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await http.get(admin + "/readyz")).status == 200:
                 await asyncio.sleep(0.02)
         async with aiohttp.ClientSession() as other:
@@ -101,10 +102,10 @@ async def test_sigterm_lets_a_stream_end_and_takes_no_more(engine, http):  # cas
         assert process.returncode is None
         go_on.set()
         assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
-@pytest.mark.parametrize(("drain", "signals"), [("30s", 2), ("1s", 1)])
+@pytest.mark.parametrize(("drain", "signals"), [("10m", 2), ("1s", 1)])
 async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
     engine, http, tmp_path, drain, signals
 ):
@@ -121,7 +122,7 @@ async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
         for _ in range(signals):
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.2)
-        assert await asyncio.wait_for(process.wait(), 5) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
         with pytest.raises(aiohttp.ClientPayloadError):  # visibly cut
             await stream.content.read()
         stream.close()
@@ -177,7 +178,7 @@ async def test_sighup_reloads_and_a_bad_file_leaves_the_old_whole(engine, http, 
         )
 
     async def limit_is(admin, expected):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 status = await (await http.get(admin + "/status")).json()
                 if status["backends"][0]["limit"].get("max_prompt_tokens") == expected:
@@ -192,13 +193,13 @@ async def test_sighup_reloads_and_a_bad_file_leaves_the_old_whole(engine, http, 
         await limit_is(admin, 50)
         config.write_text("nonsense: [")
         process.send_signal(signal.SIGHUP)
-        await asyncio.sleep(0.5)
+        while b"reload refused" not in (line := await process.stderr.readline()):
+            assert line
         await limit_is(admin, 50)
         reply = await http.post(url + "/v1/completions", json={"model": "m", "prompt": [1] * 51})
         assert reply.status == 400
         process.send_signal(signal.SIGTERM)
-        _, errors = await asyncio.wait_for(process.communicate(), 10)
-        assert b"reload refused" in errors
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
 async def test_no_text_and_no_key_in_logs_metrics_or_errors(engine, http, tmp_path):  # case 65
@@ -231,7 +232,7 @@ async def test_no_text_and_no_key_in_logs_metrics_or_errors(engine, http, tmp_pa
         for path in ("/metrics", "/status", "/incidents", "/readyz"):
             seen += await (await http.get(admin + path)).read()
         process.send_signal(signal.SIGTERM)
-        records, errors = await asyncio.wait_for(process.communicate(), 10)
+        records, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert engine.received[0].header("Authorization") == ["Bearer LEAKMARK-engine"]
     for mark in (b"LEAKMARK", b"SECRETPROMPT"):
         assert mark not in seen

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.simulate import Habits, Timing
 from simulated import PLAIN, serving
+from waiting import until
 
 # --- refusals ----------------------------------------------------------------------------------
 
@@ -248,14 +249,14 @@ async def test_a_client_that_leaves_frees_its_pages(stream: bool):
         await sim.until_idle()
         truth = sim.handle.truths["gone"]
         assert truth.stage == "aborted"
-        assert truth.completion_tokens < 100
+        assert truth.completion_tokens < 1000
 
 
 async def test_abort_request_ends_an_answer():
     async with serving(timing=SLOW) as sim:
         body = PLAIN | {"max_tokens": 2000, "ignore_eos": True, "rid": "long"}
         asked = asyncio.gather(sim.post("/v1/chat/completions", body))
-        await sim.until(lambda: sim.handle.service.driver.running)
+        await until(lambda: sim.handle.service.driver.running)
         status, _ = await sim.post("/v1/completions", {"prompt": "x", "rid": "long"})
         assert status == 400  # the id is in use
         async with sim.client.post("/flush_cache") as flushed:
@@ -279,9 +280,9 @@ async def test_more_work_than_memory_waits_its_turn():
 async def test_an_aborted_wait_leaves_the_queue():
     async with serving(timing=SLOW, decode_pool=1088) as sim:
         first = asyncio.gather(sim.generate(900, "first", max_new_tokens=100))
-        await sim.until(lambda: sim.handle.service.driver.running)
+        await until(lambda: sim.handle.service.driver.running)
         second = asyncio.gather(sim.generate(900, "second", max_new_tokens=5))
-        await sim.until(lambda: sim.handle.service.driver.engine.waiting)
+        await until(lambda: sim.handle.service.driver.engine.waiting)
         await sim.post("/abort_request", {"rid": "second"})
         [(_, answer)] = await second
         assert answer["meta_info"]["finish_reason"]["type"] == "abort"

@@ -10,6 +10,7 @@ import pytest
 from fakes.raw_engine import CHAT, RawEngine, answer, chunk, delta, event, head
 from gateway.edge import relay
 from integration.conftest import begin, gateway_for, raw_call
+from waiting import PATIENCE, until
 
 STREAM = {"kind": "text/event-stream", "chunked": True}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -128,14 +129,10 @@ async def test_a_client_that_leaves_frees_the_engine(engine, stream, when):  # c
     engine.script = script
     async with gateway_for(engine.url) as app:
         _, writer = await begin(app, {**BODY, "stream": stream})
-        async with asyncio.timeout(5):
-            while not engine.received:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
-            writer.transport.abort()
-            await engine.received[0].closed.wait()
-            while app.handler.in_flight:
-                await asyncio.sleep(0.01)
+        await until(lambda: engine.received)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await until(lambda: engine.received[0].closed.is_set() and not app.handler.in_flight)
         assert outcome(app, "client_gone") == 1
 
 
@@ -152,11 +149,9 @@ async def test_drain_lets_the_engine_finish_what_a_client_left(engine):  # sglan
     engine.script = script
     async with gateway_for(engine.url, backend={"on_disconnect": "drain"}) as app:
         _, writer = await begin(app, BODY)
-        async with asyncio.timeout(5):
-            while not engine.received:
-                await asyncio.sleep(0.01)
-            writer.transport.abort()
-            await finished.wait()
+        await until(lambda: engine.received)
+        writer.transport.abort()
+        await until(finished.is_set)
 
 
 async def test_an_engine_that_breaks_off_under_drain_is_no_error_of_ours(engine, http, caplog):
@@ -185,9 +180,8 @@ async def test_a_kept_connection_is_told_to_move_on_while_the_gateway_drains(eng
             assert "Connection" not in reply.headers
             await reply.read()
         _, writer = await begin(app, {**BODY, "stream": True})  # what the drain waits for
-        async with asyncio.timeout(5):
-            while app.handler.in_flight == 0:
-                await asyncio.sleep(0.01)
+        await until(lambda: app.handler.in_flight)
+        async with asyncio.timeout(PATIENCE):
             draining = asyncio.ensure_future(app.drain())
             await asyncio.sleep(0)
             async with http.post(url, json=BODY) as reply:
@@ -252,7 +246,7 @@ async def test_each_deadline_is_named(engine, http, timeouts, named):  # case 53
         reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
         assert reply.status == 504
         assert named in (await reply.json())["error"]["message"]
-        await asyncio.wait_for(engine.received[0].closed.wait(), 5)
+        await asyncio.wait_for(engine.received[0].closed.wait(), PATIENCE)
 
 
 async def test_an_engine_that_is_gone_is_a_503(http):
@@ -317,4 +311,4 @@ async def test_an_answer_without_end_is_a_502_and_let_go(engine, http, monkeypat
         reply = await http.post(app.data_url + "/v1/chat/completions", json=BODY)
         assert reply.status == 502
         assert (await reply.json())["error"]["code"] == "upstream_error"
-        await asyncio.wait_for(engine.received[0].closed.wait(), 5)
+        await asyncio.wait_for(engine.received[0].closed.wait(), PATIENCE)

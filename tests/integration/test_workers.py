@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,6 +25,7 @@ from gateway.engines import detect
 from gateway.simulate import INSTANT, SimulateSettings, running
 from integration.faulty import SWAPPED
 from valkey_server import free_port, server
+from waiting import PATIENCE, until
 
 # What a round asks of an engine like this one.
 QUESTIONS = {*detect.router_probes(), *detect.by_name("sglang").probes}
@@ -65,7 +67,7 @@ class Served:
 
     async def until_serving(self, restarts):
         """All workers are up, after so many restarts."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 processes = await self.processes()
                 up = all(p["state"] == "up" for p in processes)
@@ -104,13 +106,11 @@ class Served:
 
     async def until_said(self, text, times):
         """So often on standard error."""
-        async with asyncio.timeout(10):
-            while self.said.count(text) < times:
-                await asyncio.sleep(0.02)
+        await until(lambda: self.said.count(text) >= times)
 
-    async def ended(self, seconds=15):
+    async def ended(self):
         """Its exit status and what it wrote."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE):
             status = await self.process.wait()
             return status, await self.out, (await self.err).decode()
 
@@ -170,7 +170,7 @@ async def collected(stream, into):
 
 
 async def until_up(served, workers):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while served.process.returncode is None:
             with contextlib.suppress(aiohttp.ClientError):
                 status, body = await served.get("/readyz")
@@ -270,15 +270,15 @@ async def test_row_60_one_worker_asks_and_another_when_it_is_killed(engine, stor
 
     async with serving(tmp_path, settings(engine, store, 3, backend=limit)) as served:
         [leader] = await askers(served)
-        before = engine.probes
+        before, began = engine.probes, time.monotonic()
         await asyncio.sleep(1)
-        rounds = (engine.probes - before) / len(QUESTIONS)
-        assert rounds <= 6.5  # three would make fifteen
+        rounds, seconds = (engine.probes - before) / len(QUESTIONS), time.monotonic() - began
+        assert rounds <= 6.5 * seconds  # three would make fifteen a second
         assert "poolgate_probers 1.0" in (await served.get("/metrics"))[1].decode()
 
         os.kill(leader, signal.SIGKILL)
         engine.limit, engine.generation = 500, 1  # nobody goes on with the limit of before
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 known = [
                     process["status"]["backends"][0]["limit"].get("max_prompt_tokens")
@@ -332,11 +332,11 @@ async def shares(served):
 async def test_row_71_sigterm_cuts_no_stream(engine, store, tmp_path, repeat):
     go_on = asyncio.Event()
     engine.script = gated(go_on)
-    async with serving(tmp_path, settings(engine, store, 4)) as served:
+    async with serving(tmp_path, settings(engine, store, 4, drain="10m")) as served:
         streams = [await served.stream() for _ in range(12)]
         assert (await served.http.get(served.url + "/v1/models")).status == 200  # kept alive
         served.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await served.get("/readyz"))[0] == 200:
                 await asyncio.sleep(0.01)
             while await accepts(served.url):
@@ -347,7 +347,7 @@ async def test_row_71_sigterm_cuts_no_stream(engine, store, tmp_path, repeat):
         go_on.set()
         ends = await asyncio.gather(*(stream.content.read() for stream in streams))
         assert all(end.endswith(b"data: [DONE]\n\n") for end in ends)
-        status, lines, _ = await served.ended(seconds=5)
+        status, lines, _ = await served.ended()
         assert status == 0
         outcomes = Counter(json.loads(line)["outcome"] for line in lines.splitlines())
         assert outcomes == {"complete": 12, "answered": 1}
@@ -367,7 +367,7 @@ async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
     engine, store, tmp_path, told
 ):
     engine.script = gated(asyncio.Event())
-    drain = "30s" if told == "twice" else "1s"
+    drain = "10m" if told == "twice" else "3s"
     async with serving(tmp_path, settings(engine, store, 2, drain=drain)) as served:
         stream = await served.stream()
         served.process.send_signal(signal.SIGTERM)
@@ -375,7 +375,7 @@ async def test_a_stream_without_end_ends_at_the_second_sigterm_or_the_budget(
         assert served.process.returncode is None
         if told == "twice":
             served.process.send_signal(signal.SIGTERM)
-        status, lines, errors = await served.ended(seconds=4)
+        status, lines, errors = await served.ended()
         assert status == 0
         with pytest.raises(aiohttp.ClientPayloadError):  # visibly cut
             await stream.content.read()
@@ -394,7 +394,7 @@ async def test_a_reload_reaches_every_worker_or_none(engine, store, tmp_path):
         async def reload(changed, until):
             served.config.write_text(changed)
             served.process.send_signal(signal.SIGHUP)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while not await until():
                     await asyncio.sleep(0.05)
 
@@ -450,7 +450,7 @@ async def test_rows_28_and_33_workers_of_two_instances_count_as_one(engine, stor
         for name in ("rate", "slots")
     ]
     policies = {"rate": {"requests_per_minute": 8}, "slots": {"concurrent": 6}}
-    limits = {"store": store, "lease": "3s", "timeout": "2s"}
+    limits = {"store": store, "lease": "6s", "timeout": "2s"}
     given = settings(engine, store, 2, tenants=tenants, policies=policies) | {"limits": limits}
     async with (
         serving(tmp_path / "one", given, key="rate") as one,
@@ -466,10 +466,10 @@ async def test_rows_28_and_33_workers_of_two_instances_count_as_one(engine, stor
         victim = max(await one.processes(), key=lambda p: p["status"]["in_flight"])
         lost = victim["status"]["in_flight"]
         os.kill(victim["pid"], signal.SIGKILL)
-        killed = asyncio.get_running_loop().time()
+        killed = time.monotonic()
         assert await other.post() == 429  # its lease has not ended
         while len(streams) < 6 + lost:  # row 33
-            assert asyncio.get_running_loop().time() < killed + 3 + 1
+            assert time.monotonic() < killed + 6 + 10
             with contextlib.suppress(aiohttp.ClientResponseError):
                 streams.append(await other.stream())
             await asyncio.sleep(0.05)
@@ -490,7 +490,7 @@ async def test_workers_outlive_no_supervisor(engine, store, tmp_path):
         await asyncio.sleep(0.3)
         go_on.set()
         assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
-        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 5)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, PATIENCE)
         assert alive == []
         assert not os.path.exists(folder)
 
@@ -587,7 +587,7 @@ async def test_what_one_worker_finds_all_know_and_it_is_told_once(engine, store,
     async with serving(tmp_path, settings(engine, store, 3, integrity=integrity)) as served:
         engine.script = SWAPPED
         assert await served.post() == 502
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 processes = await served.processes()
                 states = [p["status"]["backends"][0]["standing"]["state"] for p in processes]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import select
 
 import pytest
 
-from gateway.edge.access_log import EVERY, AccessLog
+from gateway.edge.access_log import AccessLog
+from waiting import until
 
 
 class Pipe(io.BytesIO):
@@ -46,7 +46,7 @@ async def test_lines_wait_a_moment_for_each_other():
     log.write(b"a")
     log.write(b"b")
     assert stream.writes == []
-    await asyncio.sleep(EVERY * 1.5)
+    await until(lambda: stream.writes)
     assert stream.writes == [b"a\nb\n"]
 
 

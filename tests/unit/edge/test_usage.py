@@ -15,6 +15,7 @@ from gateway.limits.base import Charge, LimitKey, Unit
 from gateway.limits.gcra import Quota
 from gateway.limits.memory import MemoryLimiter
 from gateway.settings import Policy, Quotas
+from waiting import PATIENCE
 
 POLICY = Policy(requests_per_minute=10, per_model={"glm-*": Quotas(concurrent=3)}, shadow=True)
 
@@ -92,14 +93,14 @@ class Dead:
 
     async def peek(self, charges):
         if self._hangs:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         raise Rejection(Kind.STORE_UNAVAILABLE, "no")
 
 
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_a_dead_store_tells_no_quotas_and_holds_up_nothing(hangs):
     leases = Known(Dead(hangs=hangs), {"a": 2})
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         told = await use(leases, directory("a", "b"), 0.02)
     assert [tenant["quotas"] for tenant in told["shown"]] == [None, None]
     assert told["shown"][0]["in_flight"] == 2
@@ -109,7 +110,7 @@ async def test_what_the_store_told_in_time_is_kept():
     class Slow(MemoryLimiter):
         async def peek(self, charges):
             if charges[0].key.tenant == "late":
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()
             return await super().peek(charges)
 
     leases = Known(Slow(lambda: 0.0), {"late": 1})

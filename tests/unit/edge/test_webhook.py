@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.edge import webhook
 from gateway.edge.metrics import Metrics
 from gateway.edge.webhook import ATTEMPTS, Webhook, signature
+from waiting import PATIENCE, until
 
 
 class Receiver:
@@ -60,9 +61,7 @@ async def test_what_is_never_taken_is_given_up_and_the_next_is_tried(receiver, m
     receiver.status = status
     hook = Webhook(receiver.url, b"secret", metrics, first_pause=0.001)
     hook.put({"n": 0})
-    async with asyncio.timeout(5):
-        while count(metrics, "failed") < 1:
-            await asyncio.sleep(0.01)
+    await until(lambda: count(metrics, "failed") >= 1)
     assert len(receiver.got) == ATTEMPTS
     receiver.status = 200
     hook.put({"n": 1})
@@ -84,7 +83,7 @@ async def test_the_end_does_not_wait_for_ever(metrics, monkeypatch):
     monkeypatch.setattr(webhook, "LAST_WORDS", 0.05)
     hook = Webhook("http://127.0.0.1:9", b"secret", metrics, first_pause=60)
     hook.put({"n": 0})
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await hook.close()
 
 

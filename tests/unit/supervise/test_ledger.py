@@ -13,6 +13,7 @@ from gateway.supervise import merge
 from gateway.supervise.handover import LastWords
 from gateway.supervise.ledger import Ledger
 from supervise_stubs import StubWorker
+from waiting import until
 
 
 def scrape(requests):
@@ -75,9 +76,7 @@ async def test_workers_are_asked_now_and_then_for_what_they_would_take_with_them
         remembering = tasks.create_task(ledger.remember())
         await asyncio.sleep(0.005)
         only.answers["metrics"] = scrape(2)
-        async with asyncio.timeout(2):
-            while only.said.metrics != scrape(2):
-                await asyncio.sleep(0.01)
+        await until(lambda: only.said.metrics == scrape(2))
         remembering.cancel()
     assert starting.said.metrics == b""
 

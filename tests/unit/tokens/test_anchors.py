@@ -91,6 +91,6 @@ def test_no_tokens_no_pattern() -> None:
 
 def test_a_thousand_tokens_are_looked_for_as_quickly_as_a_few() -> None:
     many = [f"<|place_holder_{index:04}|>" for index in range(1000)]
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(cut("<|place_" * 100_000, many)) == 1
-    assert time.perf_counter() - started < 2.0  # an alternation takes a minute
+    assert time.process_time() - started < 2.0  # an alternation takes a minute

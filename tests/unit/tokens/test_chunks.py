@@ -68,9 +68,9 @@ def _cut_at(text: str, at: int) -> int | None:
 
 
 def test_looking_for_a_place_does_not_hold_the_interpreter() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(list(chunks("QUJD" * 1_000_000))) == 1
-    assert time.perf_counter() - started < 1.0  # measured: 2 ms; one slow regex took 300 ms
+    assert time.process_time() - started < 1.0  # measured: 2 ms; one slow regex took 300 ms
 
 
 @pytest.mark.parametrize("token", ["a b", "x\ny", "A ", "word \n"])

@@ -243,9 +243,9 @@ def test_threads_count_as_one_does() -> None:
 )  # fmt: skip
 def test_long_runs_end_in_time(name: str, text: str) -> None:
     """Case row 17: no quadratic time, no overflow; two seconds were measured on a busy machine."""
-    started = time.perf_counter()
+    started = time.process_time()
     assert 0 < encoder(name).count(text) <= 3 * len(text.encode())
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_reading_ranks_agrees_with_tiktoken(tmp_path: Path) -> None:

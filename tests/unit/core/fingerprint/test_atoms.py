@@ -77,6 +77,6 @@ def test_ones_own_atoms_are_none():
 
 def test_a_crafted_text_takes_no_longer_than_others():
     for text in ("a1" * 200_000, "a1@" * 130_000, "AA00 " * 80_000, "AA00 AAAA AAAA " * 27_000):
-        began = time.perf_counter()
+        began = time.process_time()
         atoms(KEY, [text])
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

@@ -9,6 +9,7 @@ import pytest
 from gateway.edge.replicas.line import Group, Line, StoreTrouble, Stream
 from gateway.settings.store import parse_store
 from valkey_server import cluster, server
+from waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ async def test_an_answer_that_does_not_come_ends_in_time(valkey):
     line = Line(parse_store(valkey.url), timeout=0.1)
     await line.ask("SET", "k", "old")
     with valkey.frozen():
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(StoreTrouble, match=r"^TimeoutError$"):
                 await line.ask("GET", "k")
     assert await line.ask("ECHO", "mine") == b"mine"

@@ -8,6 +8,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError
 from gateway.limits.remote import calls
 from gateway.limits.remote.calls import Reply
 from gateway.limits.remote.link import LATE, NONSENSE, Trouble
+from waiting import PATIENCE, until
 
 CALL = calls.probe("t")
 TAKEN = [1, 100, 0, 0]
@@ -65,7 +66,7 @@ async def test_down_at_the_first_failure_and_up_by_itself(bench) -> None:
         await bench.link.run(CALL)
     assert not bench.link.up
     bench.client.answer = lambda command, arguments: TAKEN
-    await asyncio.wait_for(caught_up.wait(), 2.0)
+    await until(caught_up.is_set)
     assert bench.link.up
     assert bench.watch.states == [True, False, True]
 
@@ -73,8 +74,7 @@ async def test_down_at_the_first_failure_and_up_by_itself(bench) -> None:
 async def test_a_failure_from_before_the_recovery_is_old_news(bench) -> None:
     began = asyncio.get_running_loop().time()
     bench.link.failed("first", "t", began)
-    await asyncio.sleep(0.01)  # the probe answers
-    assert bench.link.up
+    await until(lambda: bench.link.up)  # the probe answers
     bench.link.failed("late", "t", began)
     assert bench.link.up
 
@@ -95,5 +95,5 @@ async def test_repaired_keys_are_told(bench) -> None:
 async def test_closing_ends_a_search(bench) -> None:
     bench.client.answer = raising(Lost())
     await bench.link.run(CALL)
-    await asyncio.wait_for(bench.link.close(), 1.0)
+    await asyncio.wait_for(bench.link.close(), PATIENCE)
     assert len(bench.tasks) == 0
