@@ -213,6 +213,7 @@ async def test_row_36_decided_in_time_by_the_mode_and_exact_again(
     async with valkey_server.limiter_on(
         server.url, when_store_fails=mode, timeout=TIMEOUT, watch=watch
     ) as limiter:
+        await until_exact(limiter, clock)
         held = await limiter.reserve([requests(), slot()])
         with caplog.at_level(logging.INFO, logger="gateway"):
             async with TROUBLES[name](server):

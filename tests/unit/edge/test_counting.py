@@ -6,7 +6,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, current_thread
 from types import SimpleNamespace
 
 import pytest
@@ -180,6 +180,24 @@ async def test_nothing_is_remembered_with_no_room():
         for _ in range(2):
             assert await one.exact(request(LONG), "a") == Counted((whole_count(TINY, LONG),))
         assert sample(metrics, "poolgate_count_cache_total", result="miss") == 0
+
+
+async def test_what_is_long_keeps_nobody_waiting():
+    """Counted on a thread of its own, in the lane of slow prompts too: never on the loop's."""
+    seen = []
+
+    class Noting(Slow):
+        def count(self, prompt, stop_at=None, means=None):
+            seen.append(current_thread())
+            return super().count(prompt, stop_at, means)
+
+    noting = Noting()
+    noting.go.set()
+    counters = SimpleNamespace(loaded=lambda _: None, load=lambda _: noting)
+    with measuring(counters, cache_bytes=0) as (one, _):
+        await one.exact(request(LONG), "a")
+        await one.measure(request(LONG), 1000, "a")
+    assert {thread.name.rpartition("_")[0] for thread in seen} == {"count", "slow"}
 
 
 async def test_token_ids_need_no_thread():
