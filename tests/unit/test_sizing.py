@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from multidict import CIMultiDict
 
 from benchmarks.growth.gate import Case, key_of
 from benchmarks.growth.sizing import Measured, Need, at, size
@@ -68,6 +69,6 @@ def test_what_is_measured_is_a_configuration_with_a_key_for_each_tenant():
     settings = parse(case.text(2, 3), NoSecrets())
     tenants = directory(settings)
     for number in (0, 1):
-        headers = [("authorization", f"Bearer {key_of(number)}")]
+        headers = CIMultiDict({"authorization": f"Bearer {key_of(number)}"})
         assert identify(headers, tenants, wall_clock()).id == f"tenant-{number:06d}"
     assert (len(settings.backends), settings.workers) == (2, 2)
