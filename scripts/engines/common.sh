@@ -55,6 +55,12 @@ run() {
   fi
 }
 
+# vllm_environment: torch, transformers and what else vLLM brings. vLLM's own build, whose trial comes
+# last there, does not run on a processor without AVX-512.
+vllm_environment() {
+  "$HERE/setup_vllm.sh" || "$ENGINES/vllm/bin/python" -c 'import torch, transformers'
+}
+
 # make_venv NAME: create $ENGINES/NAME unless its Python works.
 make_venv() {
   if ! "$ENGINES/$1/bin/python" -c '' 2>/dev/null; then

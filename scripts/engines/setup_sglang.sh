@@ -3,8 +3,7 @@
 # and the tiny model. Seconds once vLLM is set up; sets that up first if need be.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-# Its environment is enough: vLLM's own build does not run on a processor without AVX-512.
-"$HERE/setup_vllm.sh" || "$ENGINES/vllm/bin/python" -c 'import torch, transformers'
+vllm_environment
 
 VERSION=0.5.23
 begin sglang "sglang $VERSION, stubs $(sha256sum "$HERE/sglang_stubs.py" | cut -c 1-12)"

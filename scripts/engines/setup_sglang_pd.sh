@@ -4,9 +4,8 @@
 # On top of vLLM's environment, which it sets up first if need be. Needs libibverbs.so.1, which the
 # transfer engine loads even where it uses TCP (Debian: libibverbs1).
 set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-"$HERE/setup_vllm.sh"
-source "$HERE/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+vllm_environment
 
 VERSION=0.5.19
 begin sglang_pd "sglang $VERSION, $(cat "$HERE"/{sglang_stubs,copying_model}.py | sha256sum | cut -c 1-12)"
