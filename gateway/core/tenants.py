@@ -14,7 +14,8 @@ from hashlib import sha256
 from typing import Protocol
 
 from gateway.errors import Kind, Rejection
-from gateway.limits.policy import Metered, metered
+from gateway.limits.base import Charge
+from gateway.limits.policy import metered
 from gateway.settings import Policy, Settings
 from gateway.settings.patterns import covers
 
@@ -32,12 +33,12 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A customer, and what it may use. ``quotas`` are the policy's."""
+    """A customer, and what it may use. ``quotas``: one unit of each of the policy's."""
 
     id: str
     policy: Policy
     fingerprint: bool = True  # whether what it sends is remembered, to be known in others' answers
-    quotas: tuple[Metered, ...] = field(init=False, repr=False, compare=False)
+    quotas: tuple[Charge, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quotas", metered(self.id, self.policy))

@@ -73,53 +73,35 @@ class Demand(Struct, frozen=True):
 _NOTHING = Demand(Used(0, 0), Used(0, 0))
 
 
-class Metered(Struct, frozen=True):
-    """One quota of a tenant: of all models, or of those that ``key.model`` covers.
+def metered(tenant: str, policy: Policy) -> tuple[Charge, ...]:
+    """One unit of every quota of a tenant: of all models, or of those that ``key.model`` covers.
 
-    ``one`` is what every request asks of a quota that counts no tokens.
+    Made once a configuration, not once a request.
     """
-
-    key: LimitKey
-    unit: Unit
-    quota: Quota | Concurrency
-    shadow: bool
-    one: Charge
-
-    def charge(self, demand: Demand) -> Charge:
-        """What a request asks of it."""
-        unit, quota = self.unit, self.quota
-        if unit not in TOKEN_UNITS or isinstance(quota, Concurrency):
-            return self.one
-        cost = max(demand.sure.of(unit), min(demand.most.of(unit), quota.burst))
-        return Charge(self.key, unit, quota, cost, self.shadow)
-
-
-def metered(tenant: str, policy: Policy) -> tuple[Metered, ...]:
-    """Every quota of a tenant; made once a configuration, not once a request."""
     scopes = ((None, policy), *policy.per_model.items())
     return tuple(
-        _metered(LimitKey(tenant, name, pattern), unit, quota, policy.shadow)
+        Charge(LimitKey(tenant, name, pattern), unit, quota, 1, policy.shadow)
         for pattern, quotas in scopes
         for name, unit, quota in _quotas(quotas)
     )
 
 
-def charges(quotas: Iterable[Metered], model: str, demand: Demand) -> tuple[Charge, ...]:
+def charges(quotas: Iterable[Charge], model: str, demand: Demand) -> tuple[Charge, ...]:
     """What one request asks of each quota: those over all models, and those of every pattern
     that covers its model.
     """
     return tuple(
         [
-            quota.charge(demand)
-            for quota in quotas
-            if quota.key.model is None or covers(quota.key.model, model)
+            _asked(one, demand)
+            for one in quotas
+            if one.key.model is None or covers(one.key.model, model)
         ]
     )
 
 
-def standing(quotas: Iterable[Metered]) -> tuple[Charge, ...]:
+def standing(quotas: Iterable[Charge]) -> tuple[Charge, ...]:
     """Charges on every quota, to look at how they stand."""
-    return tuple(quota.charge(_NOTHING) for quota in quotas)
+    return tuple(_asked(one, _NOTHING) for one in quotas)
 
 
 def over_allowance(asked: tuple[Charge, ...], tokens: Used) -> bool:
@@ -178,8 +160,13 @@ def title(key: LimitKey) -> str:
     return key.name if key.model is None else f"{key.name} for models {key.model}"
 
 
-def _metered(key: LimitKey, unit: Unit, quota: Quota | Concurrency, shadow: bool) -> Metered:
-    return Metered(key, unit, quota, shadow, Charge(key, unit, quota, 1, shadow))
+def _asked(one: Charge, demand: Demand) -> Charge:
+    """What a request asks of a quota; ``one``, as it is, of those that count no tokens."""
+    unit, quota = one.unit, one.quota
+    if unit not in TOKEN_UNITS or isinstance(quota, Concurrency):
+        return one
+    cost = max(demand.sure.of(unit), min(demand.most.of(unit), quota.burst))
+    return Charge(one.key, unit, quota, cost, one.shadow)
 
 
 def _quotas(quotas: Quotas) -> Iterator[tuple[str, Unit, Quota | Concurrency]]:
