@@ -18,6 +18,7 @@ from gateway.simulate import INSTANT, Faults, SimulateSettings, running
 from integration.conftest import gateway_for
 from integration.faulty import BODY, SWAPPED, gateway_of
 from integration.test_checks import settled
+from waiting import until
 
 chromium = pytest.importorskip(
     "chromium", reason="playwright is not installed", exc_type=ImportError
@@ -197,9 +198,7 @@ async def test_a_leaky_canary_and_what_its_probe_found(browser):
     backend = {"limit": {"refresh": "100ms"}, "probe": {"canary": True, "action": "flag"}}
     leaky = replace(CROWDED, faults=Faults(to_finish=True))
     async with running(leaky) as engine, gateway_for(engine.url, backend=backend) as app:
-        async with asyncio.timeout(20):
-            while not len(app.recorder.incidents):
-                await asyncio.sleep(0.1)
+        await until(lambda: len(app.recorder.incidents), 20)
         page = await opened(browser, app.admin_url)
         await expect(page.locator("#troubles")).to_contain_text("until a probe of it is clean")
         [line] = await page.locator("#incidents tbody tr").all_inner_texts()

@@ -155,8 +155,7 @@ async def test_a_stream_withheld_in_its_midst_is_told_as_withheld():
             await app.start(settings_for(engine.url, integrity=blocking))
             with pytest.raises(aiohttp.ClientPayloadError):
                 await exchange(app, lines, long)
-            while not lines:
-                await asyncio.sleep(0.01)
+            await until(lambda: lines)
         finally:
             await app.stop()
     told = json.loads(lines.pop())

@@ -18,6 +18,7 @@ from gateway.simulate import INSTANT, Faults, Habits, SimulateSettings, Timing, 
 from gateway.types import Evidence
 from integration.conftest import settings_for
 from valkey_server import free_port
+from waiting import until
 
 SIZES = SimulateSettings(
     context=2048,
@@ -69,11 +70,6 @@ class Site:
         self.app._standings.report(self.backend, clue)
         assert self.backend.standing.state is State.QUARANTINED
 
-    async def until(self, holds, seconds=30):
-        async with asyncio.timeout(seconds):
-            while not holds():
-                await asyncio.sleep(0.02)
-
 
 @asynccontextmanager
 async def site(url, probe, *, more=None, **written):
@@ -100,7 +96,7 @@ async def test_a_leaky_backend_stays_quarantined(fault, timing):
     async with running(sim) as engine, site(engine.url, {"release": RELEASE}) as here:
         here.convict()
         # Each answer of this fault waits a quarter of a second for another to change places with.
-        await here.until(lambda: here.runs("fault") >= (1 if fault == "swap" else 3), 60)
+        await until(lambda: here.runs("fault") >= (1 if fault == "swap" else 3), 60)
         assert here.runs("clean") == 0
         assert here.backend.standing.state is State.QUARANTINED
         assert await here.chat() == 503
@@ -113,7 +109,7 @@ async def test_the_writer_that_outlives_its_request_keeps_a_backend_out():
     probe = {"release": RELEASE}
     async with running(sim) as engine, site(engine.url, probe) as here:
         here.convict()
-        await here.until(lambda: here.runs("fault") >= 1, 120)
+        await until(lambda: here.runs("fault") >= 1, 120)
         found = here.app.recorder.incidents.matching({})[0]["finding"]
         assert (found["reason"], found["verdict"]) == ("abort", "leak")
         assert here.backend.standing.state is State.QUARANTINED
@@ -123,12 +119,12 @@ async def test_a_fixed_engine_in_its_place_is_released_by_clean_probes():
     port = free_port()
     async with site(f"http://127.0.0.1:{port}", {"release": RELEASE}) as here:
         async with running(replace(SIZES, faults=Faults.named(["to_finish"])), port=port):
-            await here.until(lambda: here.backend.digest)
+            await until(lambda: here.backend.digest)
             here.convict()
-            await here.until(lambda: here.runs("fault") >= 1)
+            await until(lambda: here.runs("fault") >= 1)
             assert here.backend.standing.state is State.QUARANTINED
         async with running(replace(SIZES, version="0.5.24"), port=port):
-            await here.until(lambda: here.backend.standing.state is State.SERVING)
+            await until(lambda: here.backend.standing.state is State.SERVING)
             # Five answers each, or six where the check of aborts was not too late to count.
             assert here.runs("clean") == 3
             assert here.backend.standing.reason == "released by probe"
@@ -143,7 +139,7 @@ async def test_a_fixed_engine_in_its_place_is_released_by_clean_probes():
 async def test_without_release_clean_probes_change_nothing():
     async with running(SIZES) as engine, site(engine.url, {}) as here:
         here.convict()
-        await here.until(lambda: here.runs("clean") >= 4)
+        await until(lambda: here.runs("clean") >= 4)
         assert here.backend.standing.state is State.QUARANTINED
 
 
@@ -163,7 +159,7 @@ async def test_a_canary_takes_no_traffic_before_its_clean_probe():
         assert await here.chat() == 503
         assert (await here.status())["standing"]["reason"] == "canary"
         assert 'poolgate_backend_standing{backend="sim"} 3.0' in await here.metrics()
-        await here.until(lambda: not here.backend.held)
+        await until(lambda: not here.backend.held)
         assert here.runs("clean") == 1
         assert await here.chat() == 200
 
@@ -171,7 +167,7 @@ async def test_a_canary_takes_no_traffic_before_its_clean_probe():
 async def test_a_leaky_canary_never_serves():
     sim = replace(SIZES, faults=Faults.named(["to_finish"]))
     async with running(sim) as engine, site(engine.url, {"canary": True}) as here:
-        await here.until(lambda: here.runs("fault") >= 2)
+        await until(lambda: here.runs("fault") >= 2)
         assert await here.chat() == 503
         kinds = {incident["kind"] for incident in here.app.recorder.incidents}
         assert kinds == {"probe"}
@@ -180,7 +176,7 @@ async def test_a_leaky_canary_never_serves():
 async def test_an_operators_word_lets_a_canary_serve():
     sim = replace(SIZES, faults=Faults.named(["empty200"]))
     async with running(sim) as engine, site(engine.url, {"canary": True, "when": []}) as here:
-        await here.until(lambda: here.runs("fault") >= 1)
+        await until(lambda: here.runs("fault") >= 1)
         async with here.http.post(here.app.admin_url + "/backends/sim/release") as answer:
             assert answer.status == 200
         assert here.backend.standing.state is State.SERVING
@@ -193,13 +189,13 @@ async def test_another_version_is_probed():
     port = free_port()
     async with site(f"http://127.0.0.1:{port}", {"when": ["start", "change"]}) as here:
         async with running(SIZES, port=port):
-            await here.until(lambda: here.runs("clean") == 1)
+            await until(lambda: here.runs("clean") == 1)
             assert here.history.occasion == "start"
             await asyncio.sleep(0.4)
             assert here.runs("clean") == 1  # once is enough
         leaky = replace(SIZES, version="0.5.24", faults=Faults.named(["to_finish"]))
         async with running(leaky, port=port):
-            await here.until(lambda: here.runs("fault") == 1)
+            await until(lambda: here.runs("fault") == 1)
             assert here.history.occasion == "change"
             [incident] = here.app.recorder.incidents
             assert incident["kind"] == "probe"
@@ -214,7 +210,7 @@ async def test_a_fault_that_is_only_flagged_moves_nothing():
         running(sim) as engine,
         site(engine.url, {"when": ["start"], "action": "flag"}) as here,
     ):
-        await here.until(lambda: here.runs("fault") == 1)
+        await until(lambda: here.runs("fault") == 1)
         assert here.backend.standing.state is State.SERVING
         assert len(here.app.recorder.incidents) == 1
 
@@ -230,16 +226,16 @@ async def test_it_never_runs_beside_traffic():
         finally:
             here.backend.neighbours.end(run)
         assert sent == 0 or here.runs("broken_off") == 1  # one that had begun before
-        await here.until(lambda: here.runs("clean") == 1)
+        await until(lambda: here.runs("clean") == 1)
 
 
 async def test_it_gives_way_to_traffic_that_comes():
     timing = replace(SLOW, prefill_tokens_per_second=2_000.0)
     async with running(replace(SIZES, timing=timing)) as engine:
         async with site(engine.url, {"when": ["start"], "retry": "10m"}) as here:
-            await here.until(lambda: engine.service.driver.running)
+            await until(lambda: engine.service.driver.running)
             answer = asyncio.create_task(here.chat())
-            await here.until(lambda: here.runs("broken_off") == 1)
+            await until(lambda: here.runs("broken_off") == 1)
             assert await answer == 200
             assert here.runs("clean") == 0
             assert here.history.last == "broken_off"
@@ -250,12 +246,10 @@ async def test_what_it_found_before_it_gave_way_counts():
     sim = replace(SIZES, timing=timing, faults=Faults.named(["to_finish"]))
     async with running(sim) as engine:
         async with site(engine.url, {"when": ["start"], "retry": "10m"}) as here:
-            await here.until(
-                lambda: any(truth.prompt_tokens > 1017 for truth in engine.truths.values())
-            )
-            await here.until(lambda: engine.service.driver.running)  # the check of the salt
+            await until(lambda: any(truth.prompt_tokens > 1017 for truth in engine.truths.values()))
+            await until(lambda: engine.service.driver.running)  # the check of the salt
             here.backend.neighbours.begin()
-            await here.until(lambda: here.history.last is not None)
+            await until(lambda: here.history.last is not None)
             assert here.history.last == "fault"
             assert len(here.app.recorder.incidents) == 1
 
@@ -266,10 +260,10 @@ async def test_it_is_cancelled_only_where_that_can_corrupt_nobody(on_disconnect)
     more = {"on_disconnect": on_disconnect}
     async with running(replace(SIZES, timing=timing)) as engine:
         async with site(engine.url, {"when": ["start"], "retry": "10m"}, more=more) as here:
-            await here.until(lambda: engine.service.driver.running)
+            await until(lambda: engine.service.driver.running)
             run = here.backend.neighbours.begin()
-            await here.until(lambda: here.runs("broken_off") == 1)
-            await here.until(lambda: engine.idle)
+            await until(lambda: here.runs("broken_off") == 1)
+            await until(lambda: engine.idle)
             here.backend.neighbours.end(run)
             stages = {truth.stage for truth in engine.truths.values()}
     assert stages == {"aborted" if on_disconnect == "cancel" else "finished"}
@@ -278,7 +272,7 @@ async def test_it_is_cancelled_only_where_that_can_corrupt_nobody(on_disconnect)
 async def test_a_probe_that_cannot_run_is_no_verdict():
     sim = replace(SIZES, context=96, prefill_pool=96, decode_pool=1024, page_size=16)
     async with running(sim) as engine, site(engine.url, {"canary": True}) as here:
-        await here.until(lambda: here.runs("could_not_run") >= 1)
+        await until(lambda: here.runs("could_not_run") >= 1)
         assert here.backend.held
         assert here.app.recorder.incidents.matching({}) == []
 
@@ -288,12 +282,12 @@ async def test_a_reload_keeps_what_was_found_and_never_probes_twice_at_once():
     async with running(sim) as engine, site(engine.url, {"canary": True}) as here:
         most = 0
         for _ in range(4):
-            await here.until(lambda: engine.service.driver.running)
+            await until(lambda: engine.service.driver.running)
             await here.app.reload(here.app.settings)
             await asyncio.sleep(0.1)
             most = max(most, engine.service.driver.running)
         assert most <= 2  # the two that are asked together
-        await here.until(lambda: here.runs("clean") >= 1, 60)
+        await until(lambda: here.runs("clean") >= 1, 60)
         runs = here.runs("clean")
         await here.app.reload(here.app.settings)
         await asyncio.sleep(0.3)
@@ -318,11 +312,11 @@ async def test_a_smaller_pool_is_found_when_the_engine_changes():
     gate = {"gate": {"action": "quarantine"}}
     async with site(f"http://127.0.0.1:{port}", {}, more=gate) as here:
         async with running(covered, port=port):
-            await here.until(lambda: here.backend.gate().findings)
+            await until(lambda: here.backend.gate().findings)
             assert gate_series(await here.metrics(), "fail") == set()
             assert (await here.status())["gate"]["verdict"] == "pass"
         async with running(replace(covered, prefill_pool=1024), port=port):
-            await here.until(lambda: len(here.app.recorder.incidents) == 1)
+            await until(lambda: len(here.app.recorder.incidents) == 1)
             [failed] = [
                 one for one in gate_series(await here.metrics(), "fail") if 'check="pool"' in one
             ]
@@ -338,7 +332,7 @@ async def test_a_smaller_pool_is_found_when_the_engine_changes():
 
 async def test_a_pool_below_its_context_is_only_shown_by_default():
     async with running(SIZES) as engine, site(engine.url, {}) as here:
-        await here.until(lambda: here.backend.gate().findings)
+        await until(lambda: here.backend.gate().findings)
         assert gate_series(await here.metrics(), "fail")
         assert here.app.recorder.incidents.matching({}) == []
         assert here.backend.standing.state is State.SERVING
@@ -348,13 +342,13 @@ async def test_tokens_that_were_never_sent_are_found_while_it_serves(monkeypatch
     monkeypatch.setattr(gate_watch, "BOOKS_EVERY", 0.05)
     sim = replace(SIZES, faults=Faults.named(["to_finish"]))
     async with running(sim) as engine, site(engine.url, {}) as here:
-        await here.until(lambda: here.backend.gate().findings)
+        await until(lambda: here.backend.gate().findings)
         body = {"model": "m", "sampling_params": {"max_new_tokens": 4}}
         for number in range(3):  # past the gateway; the first is within the slack
             body |= {"input_ids": [1500] * 1900, "rid": f"r{number}"}
             async with here.http.post(engine.url + "/generate", json=body) as answer:
                 assert answer.status == 200
-        await here.until(
+        await until(
             lambda: any(
                 (one.check, one.level) == ("transfer", "fail")
                 for one in here.backend.gate().findings
@@ -370,10 +364,10 @@ async def test_a_bug_in_a_probe_is_told_and_not_its_end(monkeypatch, caplog):
         with monkeypatch.context() as patch:
             patch.setattr(probe_task, "local_measure", broken)
             async with site(engine.url, {"canary": True}) as here:
-                await here.until(lambda: here.runs("could_not_run") >= 1)
+                await until(lambda: here.runs("could_not_run") >= 1)
                 assert "it failed: ZeroDivisionError" in caplog.text
                 patch.undo()
-                await here.until(lambda: not here.backend.held)
+                await until(lambda: not here.backend.held)
 
 
 # --- privacy -----------------------------------------------------------------------------------
@@ -382,7 +376,7 @@ async def test_a_bug_in_a_probe_is_told_and_not_its_end(monkeypatch, caplog):
 async def test_no_words_of_a_probe_are_told(caplog):
     sim = replace(SIZES, faults=Faults.named(["to_finish"]))
     async with running(sim) as engine, site(engine.url, {"canary": True}) as here:
-        await here.until(lambda: here.runs("fault") >= 1)
+        await until(lambda: here.runs("fault") >= 1)
         told = json.dumps([*here.app.recorder.incidents, await here.status()]) + caplog.text
         assert "tag:" not in told
         words = set(lexicon().words)
