@@ -152,7 +152,7 @@ def server(*options: str) -> Iterator[Server]:
 @contextmanager
 def cluster() -> Iterator[Server]:
     """A cluster of one node that has every slot: keys of two slots in one call are refused."""
-    with server("--cluster-enabled", "yes") as node:
+    with server("--cluster-enabled", "yes", "--cluster-port", str(free_port())) as node:
         with node.client() as client:
             client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
             ends = time.monotonic() + START_SECONDS
